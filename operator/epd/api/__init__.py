@@ -1,0 +1,1 @@
+"""The `EPDDeployment` API: its types, its names, and the generator of its CustomResourceDefinition."""

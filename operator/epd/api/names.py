@@ -1,0 +1,156 @@
+"""Names that people and other programs rely on: group, labels, annotations, conditions, reasons, child names.
+
+Constants and pure name functions only; nothing here reads or writes an object.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+GROUP: Final = "epd.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "EPDDeployment"
+PLURAL: Final = "epddeployments"
+SINGULAR: Final = "epddeployment"
+SHORT_NAME: Final = "epd"
+
+FIELD_MANAGER: Final = "epd-operator"
+REPLICAS_FIELD_MANAGER: Final = "epd-operator-replicas"
+"""Holds `spec.replicas` while the main apply leaves it out: at a scaler's takeover and while suspended."""
+
+LABEL_NAME: Final = "app.kubernetes.io/name"
+LABEL_INSTANCE: Final = "app.kubernetes.io/instance"
+LABEL_COMPONENT: Final = "app.kubernetes.io/component"
+LABEL_PART_OF: Final = "app.kubernetes.io/part-of"
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+
+LABEL_EPD: Final = "epd.dev/name"
+"""On every child and pod: the name of the EPDDeployment. Part of the selectors, so it never changes."""
+LABEL_ROLE: Final = "llm-d.ai/role"
+"""On engine pods: a `Role`. The same label that llm-d's router and dashboards read."""
+LABEL_MODEL_VERSION: Final = "epd.dev/model-version"
+LABEL_PAIRING: Final = "epd.dev/pairing"
+
+ANNOTATION_INPUTS: Final = "epd.dev/inputs"
+"""On a role's Deployment: the hash of the user's inputs its pod template was rendered from."""
+
+COMPONENT_PROXY: Final = "proxy"
+COMPONENT_PREFLIGHT: Final = "preflight"
+COMPONENT_STORAGE: Final = "encoder-cache"
+
+ENGINE_CONTAINER: Final = "engine"
+PROXY_CONTAINER: Final = "proxy"
+PREFLIGHT_CONTAINER: Final = "preflight"
+ENGINE_PORT_NAME: Final = "http"
+
+NAME_MAX_LENGTH: Final = 45
+"""`<name>-prefilldecode` plus a ReplicaSet's and a pod's suffix must stay within the 63 characters of a label."""
+NAME_PATTERN: Final = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+
+
+class Role(StrEnum):
+    """What one engine does; also the value of the label `llm-d.ai/role`."""
+
+    ENCODE = "encode"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    PREFILL_DECODE = "prefill-decode"
+
+
+class ConditionType(StrEnum):
+    """Types of `status.conditions`. `Reconciling` and `Stalled` are kstatus's abnormal-true pair."""
+
+    AVAILABLE = "Available"
+    READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+    STORAGE_READY = "StorageReady"
+    ENCODE_READY = "EncodeReady"
+    PREFILL_DECODE_READY = "PrefillDecodeReady"
+    PROXY_READY = "ProxyReady"
+    UPDATE_AVAILABLE = "UpdateAvailable"
+
+
+ROLE_CONDITIONS: Final = {
+    Role.ENCODE: ConditionType.ENCODE_READY,
+    Role.PREFILL_DECODE: ConditionType.PREFILL_DECODE_READY,
+}
+
+
+class Reason(StrEnum):
+    """Reasons of conditions and Events. Part of the API: alerts and scripts match them."""
+
+    PENDING = "Pending"
+    ALL_READY = "AllReady"
+    ROLLING_OUT = "RollingOut"
+    STARTING = "Starting"
+    SUSPENDED = "Suspended"
+    PAUSED = "Paused"
+    SERVING = "Serving"
+    NOT_SERVING = "NotServing"
+    AS_SPECIFIED = "AsSpecified"
+    RETRYING = "Retrying"
+    # terminal: retrying cannot mend them
+    INVALID_SPEC = "InvalidSpec"
+    OWNED_FIELD = "OwnedField"
+    NAME_TAKEN = "NameTaken"
+    REJECTED_BY_API_SERVER = "RejectedByAPIServer"
+    UNSUPPORTED_ENGINE = "UnsupportedEngine"
+    # storage
+    BOUND = "Bound"
+    SINGLE_NODE = "SingleNode"
+    NO_STORAGE = "NoStorage"
+    CLAIM_NOT_FOUND = "ClaimNotFound"
+    CLAIM_PENDING = "ClaimPending"
+    WAITING_FOR_FIRST_CONSUMER = "WaitingForFirstConsumer"
+    STORAGE_CLASS_NOT_FOUND = "StorageClassNotFound"
+    NO_DEFAULT_STORAGE_CLASS = "NoDefaultStorageClass"
+    ACCESS_MODE_NOT_SUPPORTED = "AccessModeNotSupported"
+    CHECKING = "Checking"
+    NOT_WRITABLE = "NotWritable"
+    # pods
+    IMAGE_PULL = "ImagePull"
+    UNSCHEDULABLE = "Unschedulable"
+    INSUFFICIENT_DEVICES = "InsufficientDevices"
+    INSUFFICIENT_CAPACITY_FOR_SURGE = "InsufficientCapacityForSurge"
+    SECRET_NOT_FOUND = "SecretNotFound"
+    CONFIG_ERROR = "ConfigError"
+    OOM_KILLED = "OOMKilled"
+    CRASH_LOOP = "CrashLoop"
+    MODEL_HAS_NO_ENCODER = "ModelHasNoEncoder"
+    FAILED_CREATE = "FailedCreate"
+    # operator
+    UPDATE_AVAILABLE = "UpdateAvailable"
+    UP_TO_DATE = "UpToDate"
+
+
+def role_deployment(epd: str, role: Role) -> str:
+    """Name of a role's Deployment. `prefilldecode` has no hyphen, or `foo` and `foo-prefill` could collide."""
+    return f"{epd}-{role.replace('-', '')}"
+
+
+def proxy(epd: str) -> str:
+    """Name of the proxy's Deployment, ServiceAccount, Role and RoleBinding."""
+    return f"{epd}-proxy"
+
+
+def service(epd: str) -> str:
+    """Name of the Service that is the deployment's URL."""
+    return epd
+
+
+def encoder_cache_claim(epd: str) -> str:
+    """Name of the PersistentVolumeClaim made from `spec.encoderCache.volume.volumeClaimTemplate`."""
+    return f"{epd}-encoder-cache"
+
+
+def engine_service_account(epd: str) -> str:
+    """Name of the engines' ServiceAccount; it has no rights and its token is not mounted."""
+    return f"{epd}-engine"
+
+
+def preflight(epd: str, inputs: str) -> str:
+    """Name of the Job that checks the claim, one per `inputs` (a short hash of claim and user)."""
+    return f"{epd}-preflight-{inputs}"
