@@ -1,0 +1,44 @@
+# Every target works on a fresh clone: it makes what it needs. `make help` lists them.
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+CLUSTER := PYTHONPATH=tests $(PYTHON) -m cluster
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.synced: requirements/dev.txt
+	@command -v uv >/dev/null || python3 -m pip install --quiet --root-user-action=ignore uv
+	@test -x $(PYTHON) || uv venv --quiet --python python3 $(VENV)
+	uv pip sync --quiet --python $(PYTHON) --require-hashes requirements/dev.txt
+	@touch $@
+
+.PHONY: demo
+demo: $(VENV)/.synced ## Cluster, images, chart, examples/01-cpu-demo.yaml, and one picture answered by real vLLM
+	@$(CLUSTER) demo
+
+.PHONY: demo-down
+demo-down: $(VENV)/.synced ## Remove the demo and its cluster
+	@$(CLUSTER) down
+
+.PHONY: test
+test: $(VENV)/.synced ## Every test tier that this machine allows (TIERS="lint unit" for some)
+	@$(PYTHON) tests/tiers.py $(TIERS)
+
+.PHONY: generate
+generate: $(VENV)/.synced ## crds/, the chart's copy and docs/api.md from the types
+	PYTHONPATH=operator $(PYTHON) -m epd.api.crd
+
+.PHONY: lock
+lock: $(VENV)/.synced ## Resolve requirements/*.txt anew
+	uv pip compile --quiet --upgrade --generate-hashes --no-header --no-emit-index-url pyproject.toml -o requirements/runtime.txt
+	uv pip compile --quiet --upgrade --generate-hashes --no-header --no-emit-index-url --extra dev -c requirements/runtime.txt pyproject.toml -o requirements/dev.txt
+
+.PHONY: format
+format: $(VENV)/.synced ## Format the sources
+	$(VENV)/bin/ruff check --fix --quiet
+	$(VENV)/bin/ruff format --quiet
+
+.PHONY: bench
+bench: $(VENV)/.synced ## Every benchmark, each a ratio against a peer or a limit of the same run
+	@set -e; for b in benchmarks/*.py; do echo "== $$b"; PYTHONPATH=operator:tests $(PYTHON) $$b; done
