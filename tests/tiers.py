@@ -1,4 +1,4 @@
-"""Runs the test tiers in order, fastest first, and says which ran, how long each took against its budget, and what was skipped and why.
+"""Runs the test tiers, fastest first; says how long each took against its budget, and what was skipped and why.
 
     python tests/tiers.py                 every tier that this machine allows
     python tests/tiers.py lint unit       these tiers
@@ -133,11 +133,9 @@ def summary(outcomes: Sequence[Outcome], *, no_skip: bool) -> int:
     """Print what ran; return the exit status."""
     print("\n=== tiers")
     for o in outcomes:
-        budget = "" if o.seconds <= o.tier.budget else "  OVER ITS BUDGET"
-        skips = sum(o.skipped.values())
-        print(
-            f"{o.tier.name:<11} {o.seconds:6.0f} s of {o.tier.budget:4} s  {o.passed} passed, {o.failed} failed, {skips} skipped{budget}"
-        )
+        over = "" if o.seconds <= o.tier.budget else "  OVER ITS BUDGET"
+        counts = f"{o.passed} passed, {o.failed} failed, {sum(o.skipped.values())} skipped"
+        print(f"{o.tier.name:<11} {o.seconds:6.0f} s of {o.tier.budget:4} s  {counts}{over}")
         for reason, number in sorted(o.skipped.items()):
             print(f"{'':11} skipped {number}: {reason}")
     left_out = [tier.name for tier in TIERS if tier.name not in {o.tier.name for o in outcomes}]
