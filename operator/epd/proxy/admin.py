@@ -1,0 +1,99 @@
+"""The admin port: health and readiness for the kubelet, metrics, the topology for people, counters for the operator.
+
+Shows; never changes anything and never serves clients of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from epd.proxy.metrics import Metrics
+from epd.proxy.pods import Members
+from epd.proxy.routing import InFlight
+from epd.proxy.server import DataPort
+from epd.proxy.settings import Settings
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class AdminPort:
+    """Handles requests on the admin port."""
+
+    def __init__(
+        self, *, settings: Settings, members: Members, load: InFlight, metrics: Metrics, data_port: DataPort
+    ) -> None:
+        self._settings = settings
+        self._members = members
+        self._load = load
+        self._metrics = metrics
+        self._data_port = data_port
+
+    def application(self) -> web.Application:
+        """The application to serve on the admin port."""
+        app = web.Application()
+        routes: dict[str, Callable[[], web.Response]] = {
+            "/healthz": lambda: web.Response(text="ok\n"),
+            "/readyz": self._readyz,
+            "/metrics": self._metrics_page,
+            "/topology": self._topology,
+            "/status": self._status,
+        }
+        for path, respond in routes.items():
+            app.router.add_get(path, _handler(respond))
+        return app
+
+    def _readyz(self) -> web.Response:
+        if self._data_port.draining:
+            return web.Response(status=503, text="draining\n")
+        if not (self._members.synced or self._settings.suspended):
+            return web.Response(status=503, text="the engines have not been listed yet\n")
+        return web.Response(text="ok\n")
+
+    def _metrics_page(self) -> web.Response:
+        body = self._metrics.render(members=self._members.all(), load=self._load, requests=self._data_port.in_flight)
+        return web.Response(body=body, headers={"content-type": METRICS_TYPE})
+
+    def _topology(self) -> web.Response:
+        members = [
+            {
+                "name": member.name,
+                "role": member.role,
+                "ready": member.ready,
+                "pairing": member.pairing,
+                "modelVersion": member.model_version,
+                "address": member.address,
+                "inFlight": self._load[member.name],
+            }
+            for member in self._members.all()
+        ]
+        return web.json_response(
+            {
+                "namespace": self._settings.namespace,
+                "epd": self._settings.epd,
+                "roles": sorted(self._settings.roles),
+                "encoderFailurePolicy": self._settings.policy,
+                "suspended": self._settings.suspended,
+                "members": members,
+            }
+        )
+
+    def _status(self) -> web.Response:
+        ready = [member.role for member in self._members.all() if member.ready]
+        return web.json_response(
+            {
+                "synced": self._members.synced,
+                "draining": self._data_port.draining,
+                "inFlight": self._data_port.in_flight,
+                "ready": {role: ready.count(role) for role in sorted(self._settings.roles)},
+                **self._metrics.totals(),
+            }
+        )
+
+
+def _handler(respond: Callable[[], web.Response]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(_: web.Request) -> web.Response:
+        return respond()
+
+    return handle

@@ -1,0 +1,120 @@
+"""Errors that the proxy itself answers with, in OpenAI's shape.
+
+Never used for answers of an engine: those are passed on with their own status and body.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import ClassVar
+
+RETRY_SOON_SECONDS = 1
+"""Retry-After of an overload: the queue moves within a second."""
+RETRY_LATER_SECONDS = 5
+"""Retry-After while engines are missing: a pod needs at least one readiness period to come back."""
+
+
+class ProxyError(Exception):
+    """An answer with `status`; `param` is the path of the offending field in the request's body."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    code: ClassVar[str] = "internal_error"
+    retry_after: ClassVar[int | None] = None
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.error_code = code or self.code
+
+    def headers(self) -> dict[str, str]:
+        """Headers that belong to this error, `Retry-After` (seconds) among them."""
+        headers = {"content-type": "application/json"}
+        if self.retry_after is not None:
+            headers["retry-after"] = str(self.retry_after)
+        return headers
+
+    def body(self) -> bytes:
+        """The JSON body: `{"error": {"message", "type", "code", "param"}}`."""
+        error = {"message": self.message, "type": self.type, "code": self.error_code, "param": self.param}
+        return json.dumps({"error": error}).encode()
+
+
+class InvalidRequestError(ProxyError):
+    """The body can't be sent to an engine as it is."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = "invalid_request"
+
+
+class NotFoundError(ProxyError):
+    """The path is not one that the proxy serves."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "route_not_found"
+
+
+class MethodNotAllowedError(ProxyError):
+    """The path is served, with another method."""
+
+    status = 405
+    type = "invalid_request_error"
+    code = "method_not_allowed"
+
+
+class BodyTooLargeError(ProxyError):
+    """The body is larger than `spec.proxy.media.maxBodySize`."""
+
+    status = 413
+    type = "invalid_request_error"
+    code = "body_too_large"
+
+
+class OverloadedError(ProxyError):
+    """As many requests as `spec.proxy.limits.maxInFlight` are in flight."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "too_many_requests"
+    retry_after = RETRY_SOON_SECONDS
+
+
+class UnavailableError(ProxyError):
+    """No engine can take the request now."""
+
+    status = 503
+    type = "server_error"
+    code = "no_ready_engine"
+    retry_after = RETRY_LATER_SECONDS
+
+
+class EncoderUnavailableError(UnavailableError):
+    """No encoder could encode the media, and the policy does not let the prefill side do it."""
+
+    code = "encoder_unavailable"
+
+
+class FallbackLimitError(UnavailableError):
+    """As many requests as `spec.proxy.limits.maxFallbackEncodes` have their media encoded by the prefill side."""
+
+    code = "too_many_fallback_encodes"
+    retry_after = RETRY_SOON_SECONDS
+
+
+class SuspendedError(UnavailableError):
+    """The EPDDeployment is suspended."""
+
+    code = "suspended"
+    retry_after = 60
+    """A suspended deployment comes back by a person's hand, not within seconds."""
+
+
+class RequestTimeoutError(ProxyError):
+    """The request took longer than `spec.proxy.timeouts.request`."""
+
+    status = 504
+    type = "server_error"
+    code = "request_timeout"

@@ -1,0 +1,187 @@
+"""Media parts of a chat message: what is accepted, where URLs may point, and what an engine gets to see of a part.
+
+Pure. Never fetches anything: engines fetch URLs by themselves, so a name that resolves to a private address is for the
+engines' network policy to stop.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from epd.proxy.errors import InvalidRequestError
+from epd.proxy.identifiers import HashAlgorithm, media_identifier, url_key
+
+KINDS: Final = MappingProxyType(
+    {"image_url": "image", "video_url": "video", "audio_url": "audio", "input_audio": "audio"},
+)
+"""Part types that carry media (vLLM entrypoints/chat_utils.py, MM_PARSER_MAP) and their modality."""
+
+ANY_DOMAIN: Final = "*"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
+_UNSAFE_IN_URL = re.compile(r"[\x00-\x20\x7f\\]")
+_CLUSTER_SUFFIXES: Final = (".localhost", ".local", ".internal", ".svc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaPolicy:
+    """What media a deployment accepts and how it names items."""
+
+    allowed_domains: frozenset[str] = frozenset()
+    hash_algorithm: HashAlgorithm = HashAlgorithm.BLAKE3
+    salt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaItem:
+    """One picture, video or sound of a request.
+
+    `identifier` is None for URLs: their identity is their content, which only an engine sees. `key` is equal for equal
+    items: the identifier, or a hash of the URL.
+    """
+
+    kind: str
+    part_type: str
+    payload: tuple[tuple[str, str], ...]
+    identifier: str | None
+    key: str
+
+    def part(self) -> dict[str, Any]:
+        """Render the part for an engine.
+
+        Only known keys are left: beside a `uuid`, vLLM goes by the first media key of a part rather than by its `type`.
+        """
+        part: dict[str, Any] = {"type": self.part_type, self.part_type: dict(self.payload)}
+        if self.identifier is not None:
+            part["uuid"] = self.identifier
+        return part
+
+
+def parse_media(part: dict[str, Any], *, path: str, policy: MediaPolicy) -> MediaItem:
+    """Read one media part; `path` is its place in the body, for messages. Raises InvalidRequestError."""
+    part_type = part["type"]
+    payload = part.get(part_type)
+    where = f"{path}.{part_type}"
+    if not isinstance(payload, dict):
+        raise InvalidRequestError(
+            f"{part_type} must be an object; media that is only named by a uuid is not accepted", param=where
+        )
+    if part_type == "input_audio":
+        return _input_audio(payload, where=where, policy=policy)
+    url = _text(payload, "url", where=where)
+    fields = [("url", url)]
+    if isinstance(detail := payload.get("detail"), str):
+        fields.append(("detail", detail))
+    identifier = _identify_url(url, part_type=part_type, where=f"{where}.url", policy=policy)
+    return MediaItem(
+        kind=KINDS[part_type],
+        part_type=part_type,
+        payload=tuple(fields),
+        identifier=identifier,
+        key=identifier or url_key(KINDS[part_type], url),
+    )
+
+
+def _input_audio(payload: dict[str, Any], *, where: str, policy: MediaPolicy) -> MediaItem:
+    data = _text(payload, "data", where=where)
+    media_format = _text(payload, "format", where=where)
+    identifier = media_identifier(
+        policy.hash_algorithm, kind="audio", mime_type="", media_format=media_format, payload=data, salt=policy.salt
+    )
+    return MediaItem(
+        kind="audio",
+        part_type="input_audio",
+        payload=(("data", data), ("format", media_format)),
+        identifier=identifier,
+        key=identifier,
+    )
+
+
+def _text(payload: dict[str, Any], field: str, *, where: str) -> str:
+    value = payload.get(field)
+    if not isinstance(value, str) or not value:
+        raise InvalidRequestError(f"{field} must be a non-empty string", param=f"{where}.{field}")
+    return value
+
+
+def _identify_url(url: str, *, part_type: str, where: str, policy: MediaPolicy) -> str | None:
+    """Identify a `data:` URL; check any other and answer None."""
+    match = _SCHEME.match(url)
+    scheme = match.group().lower() if match else ""
+    if scheme == "data":
+        mime_type, payload = _split_data_url(url, where=where)
+        return media_identifier(
+            policy.hash_algorithm,
+            kind=KINDS[part_type],
+            mime_type=mime_type,
+            media_format="",
+            payload=payload,
+            salt=policy.salt,
+        )
+    if scheme not in ("http", "https"):
+        raise InvalidRequestError(
+            f"{part_type} must be a data:, http: or https: URL", param=where, code="media_scheme_not_allowed"
+        )
+    check_host(url, part_type=part_type, where=where, allowed=policy.allowed_domains)
+    return None
+
+
+def _split_data_url(url: str, *, where: str) -> tuple[str, str]:
+    """Split `data:<MIME type>;base64,<payload>`; vLLM takes no other encoding (multimodal/media/connector.py)."""
+    head, comma, payload = url[len("data:") :].partition(",")
+    mime_type, _, encoding = head.partition(";")
+    if not comma or not payload.strip() or not mime_type or encoding.strip().lower() != "base64":
+        raise InvalidRequestError("a data: URL must read data:<MIME type>;base64,<payload>", param=where)
+    return mime_type.strip().lower(), payload
+
+
+def check_host(url: str, *, part_type: str, where: str, allowed: frozenset[str]) -> None:
+    """Refuse a URL whose host is not in `allowed`; "*" stands for any host that looks public."""
+    host = _host(url, where=where)
+    if host in allowed or (ANY_DOMAIN in allowed and _looks_public(host)):
+        return
+    if ANY_DOMAIN in allowed:
+        message = (
+            f'{part_type} host {host} is not public: "*" in spec.proxy.media.allowedDomains leaves out private hosts'
+        )
+    else:
+        message = f"{part_type} host {host} is not in spec.proxy.media.allowedDomains"
+    raise InvalidRequestError(message, param=where, code="media_domain_not_allowed")
+
+
+def _host(url: str, *, where: str) -> str:
+    try:
+        host = (urlsplit(url).hostname or "").rstrip(".")
+    except ValueError:
+        host = ""
+    # what two URL parsers may read differently is not let through: the engine's is another one
+    if not host or not host.isascii() or _UNSAFE_IN_URL.search(url):
+        raise InvalidRequestError("the URL is malformed (host names must be ASCII)", param=where)
+    return host
+
+
+def _looks_public(host: str) -> bool:
+    address = _address(host)
+    if address is not None:
+        return address.is_global and not address.is_multicast
+    # a name without a dot is a Service of the namespace
+    return "." in host and not host.endswith(_CLUSTER_SUFFIXES)
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Read a literal address, in the old forms of inet_aton too (`127.1`, `0x7f000001`), as HTTP clients do."""
+    if ":" in host:
+        try:
+            address = ipaddress.IPv6Address(host)
+        except ValueError:
+            return ipaddress.IPv6Address("::")  # unreadable, so not public
+        return address.ipv4_mapped or address
+    try:
+        return ipaddress.IPv4Address(socket.inet_aton(host))
+    except OSError:
+        return None

@@ -1,0 +1,102 @@
+"""The proxy's life: wire the parts, open the ports, follow the engines, drain on a signal.
+
+Decides nothing about requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from contextlib import AsyncExitStack
+from typing import Any
+
+from aiohttp import web
+
+from epd.proxy.admin import AdminPort
+from epd.proxy.client import HttpTransport
+from epd.proxy.exchange import Exchange
+from epd.proxy.metrics import Metrics
+from epd.proxy.pods import Members
+from epd.proxy.probe import Prober
+from epd.proxy.routing import InFlight
+from epd.proxy.server import DataPort
+from epd.proxy.settings import Settings
+from epd.proxy.watch import follow, kubernetes_pods
+
+log = logging.getLogger(__name__)
+
+CLEANUP_SECONDS = 1.0
+"""What handlers get to end after the drain's timeout has run out."""
+
+
+async def serve(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT, then drain. A second signal ends the drain."""
+    stopping, hurried = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, lambda: (hurried if stopping.is_set() else stopping).set())
+    async with AsyncExitStack() as stack:
+        members, load = Members(), InFlight()
+        metrics = Metrics(namespace=settings.namespace, epd=settings.epd)
+        transport = await stack.enter_async_context(HttpTransport())
+        exchange = Exchange(
+            encodes=settings.encodes,
+            policy=settings.policy,
+            limits=settings.limits,
+            transport=transport,
+            members=members,
+            load=load,
+            metrics=metrics,
+        )
+        data_port = DataPort(settings=settings, exchange=exchange, metrics=metrics)
+        admin_port = AdminPort(settings=settings, members=members, load=load, metrics=metrics, data_port=data_port)
+        following = await _follow_engines(settings, stack, transport, members, metrics)
+        admin = await _listen(stack, admin_port.application(), settings.host, settings.admin_port, "admin")
+        data = await _listen(stack, data_port.application(), settings.host, settings.port, "data")
+        await _first_of(following, asyncio.create_task(stopping.wait()))
+        if following.done():
+            # a proxy that no longer learns of its engines must not live on
+            following.result()
+        await _drain(settings, data_port, data, hurried)
+        await admin.stop()
+    log.info("stopped")
+
+
+async def _follow_engines(
+    settings: Settings, stack: AsyncExitStack, transport: HttpTransport, members: Members, metrics: Metrics
+) -> asyncio.Task[None]:
+    if settings.static_members:
+        prober = Prober(transport=transport, members=members, given=settings.static_members)
+        task = asyncio.create_task(prober.run())
+    else:
+        source, close = await kubernetes_pods(namespace=settings.namespace, epd=settings.epd)
+        stack.push_async_callback(close)
+        task = asyncio.create_task(follow(source, members, on_error=metrics.watch_failed))
+    stack.callback(task.cancel)
+    return task
+
+
+async def _listen(stack: AsyncExitStack, app: web.Application, host: str, port: int, name: str) -> web.BaseSite:
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=CLEANUP_SECONDS)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    site = web.TCPSite(runner, host, port)
+    await site.start()
+    log.info("%s port listens on %s", name, " ".join(f"{address[0]}:{address[1]}" for address in runner.addresses))
+    return site
+
+
+async def _drain(settings: Settings, data_port: DataPort, site: web.BaseSite, hurried: asyncio.Event) -> None:
+    data_port.draining = True
+    log.info("draining: not ready, accepting for %g s more", settings.drain.delay_seconds)
+    hurry = asyncio.create_task(hurried.wait())
+    await _first_of(hurry, seconds=settings.drain.delay_seconds)
+    await site.stop()
+    await _first_of(hurry, asyncio.create_task(data_port.idle.wait()), seconds=settings.drain.timeout_seconds)
+    if data_port.in_flight:
+        log.warning("%d requests are broken off", data_port.in_flight)
+
+
+async def _first_of(*tasks: asyncio.Task[Any], seconds: float | None = None) -> None:
+    await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

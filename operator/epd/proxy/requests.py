@@ -1,0 +1,173 @@
+"""Bodies of requests and answers: parse, refuse, strip, and build what each engine gets.
+
+Pure: bytes and dicts in, bytes and frozen values out. Never decides where a request goes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from epd.proxy.errors import InvalidRequestError
+from epd.proxy.identifiers import HashAlgorithm, digest
+from epd.proxy.media import KINDS, MediaItem, MediaPolicy, parse_media
+
+CHAT_PATH: Final = "/v1/chat/completions"
+COMPLETIONS_PATH: Final = "/v1/completions"
+MODELS_PATH: Final = "/v1/models"
+
+TRANSFER_FIELDS: Final = ("ec_transfer_params", "kv_transfer_params")
+"""Fields by which engines talk to each other; with them a client could read another's cache."""
+
+PRIMER_FIELDS: Final = ("model", "mm_processor_kwargs", "media_io_kwargs", "priority", "session_id")
+"""What an encoder must get of the original: the model, what its keys depend on, and its place in the queue."""
+
+_TEXT_TYPES: Final = frozenset({"text", "input_text", "output_text", "refusal", "thinking", "tool_reference"})
+_TRANSFER_MARK: Final = b"transfer_params"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedRequest:
+    """A request that may be sent on: `body` for the prefill side, and its distinct media items in prompt order."""
+
+    body: bytes
+    items: tuple[MediaItem, ...] = ()
+    primer_fields: tuple[tuple[str, Any], ...] = ()
+
+    def work_key(self, item: MediaItem, *, authorization: str) -> str:
+        """Key of encoding `item` for this request: equal keys may share one primer in flight."""
+        options = json.dumps(self.primer_fields, sort_keys=True)
+        return digest(HashAlgorithm.BLAKE3, item.key, item.part_type, options, authorization)
+
+
+def parse_chat(body: bytes, *, policy: MediaPolicy) -> ParsedRequest:
+    """Parse the body of `POST /v1/chat/completions`. Raises InvalidRequestError with the path of what is wrong."""
+    document = _load(body)
+    _clean(document)
+    messages = document.get("messages")
+    if not isinstance(messages, list):
+        raise InvalidRequestError("messages must be a list", param="messages")
+    items: dict[str, MediaItem] = {}
+    for index, message in enumerate(messages):
+        path = f"messages[{index}]"
+        if not isinstance(message, dict):
+            raise InvalidRequestError("a message must be an object", param=path)
+        content = message.get("content")
+        if isinstance(content, list):
+            message["content"] = [
+                _part(part, path=f"{path}.content[{n}]", policy=policy, items=items) for n, part in enumerate(content)
+            ]
+        elif content is not None and not isinstance(content, str):
+            raise InvalidRequestError("content must be a string or a list of parts", param=f"{path}.content")
+    fields = tuple((name, document[name]) for name in PRIMER_FIELDS if document.get(name) is not None)
+    return ParsedRequest(body=_dump(document), items=tuple(items.values()), primer_fields=fields)
+
+
+def parse_completion(body: bytes) -> ParsedRequest:
+    """Parse the body of `POST /v1/completions`, which is text or token ids only. Raises InvalidRequestError."""
+    document = _load(body)
+    _clean(document)
+    return ParsedRequest(body=_dump(document))
+
+
+def primer_body(request: ParsedRequest, items: Sequence[MediaItem]) -> bytes:
+    """Build the request that makes an encoder encode `items`.
+
+    Never streamed: a streamed answer carries no `ec_transfer_params`. No `max_tokens`: since vLLM 0.28 an encoder
+    never samples.
+    """
+    content = [item.part() for item in items]
+    document = {**dict(request.primer_fields), "stream": False, "messages": [{"role": "user", "content": content}]}
+    return _dump(document)
+
+
+def reported_identifiers(answer: bytes, items: int) -> tuple[str, ...]:
+    """Read from a primer's answer under which key the encoder published each of `items` items; "" where it says none.
+
+    The keys are matched by `item_indices`, the places of an item in the prompt.
+    """
+    found = [""] * items
+    try:
+        reported = json.loads(answer).get("ec_transfer_params")
+    except (ValueError, AttributeError):
+        return tuple(found)
+    for identifier, entry in reported.items() if isinstance(reported, dict) else ():
+        indices = entry.get("item_indices") if isinstance(entry, dict) else None
+        for index in indices if isinstance(indices, list) else ():
+            if isinstance(index, int) and 0 <= index < items:
+                found[index] = identifier
+    return tuple(found)
+
+
+def strip_answer(body: bytes) -> bytes:
+    """Take the transfer fields out of a JSON answer; bytes that name none, or are no JSON object, stay as they are."""
+    if _TRANSFER_MARK not in body:
+        return body
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return body
+    if not isinstance(document, dict) or not any(field in document for field in TRANSFER_FIELDS):
+        return body
+    for field in TRANSFER_FIELDS:
+        document.pop(field, None)
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _part(part: object, *, path: str, policy: MediaPolicy, items: dict[str, MediaItem]) -> object:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict):
+        raise InvalidRequestError("a content part must be an object", param=path)
+    kind = part.get("type")
+    for key in part:
+        if key.endswith("_embeds") or (key in KINDS and key != kind):
+            raise InvalidRequestError(f"{key} is not accepted in a part of type {kind}", param=f"{path}.{key}")
+    if kind in _TEXT_TYPES:
+        part.pop("uuid", None)
+        return part
+    if not isinstance(kind, str) or kind not in KINDS:
+        accepted = ", ".join(["text", *KINDS])
+        raise InvalidRequestError(f"part type {kind!r} is not accepted, only {accepted}", param=f"{path}.type")
+    item = parse_media(part, path=path, policy=policy)
+    items.setdefault(item.key, item)
+    return item.part()
+
+
+def _clean(document: dict[str, Any]) -> None:
+    for field in document:
+        if field.endswith("_embeds"):
+            raise InvalidRequestError(f"{field} is not accepted", param=field)
+    for field in TRANSFER_FIELDS:
+        document.pop(field, None)
+    # vLLM copies vllm_xargs into the same dict that it reads the transfer fields from (SamplingParams.extra_args)
+    extra = document.get("vllm_xargs")
+    if isinstance(extra, dict):
+        for field in TRANSFER_FIELDS:
+            extra.pop(field, None)
+
+
+def _load(body: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+    except RecursionError:
+        raise InvalidRequestError("the body is nested too deeply", code="invalid_json") from None
+    except ValueError as error:
+        raise InvalidRequestError(f"the body is not JSON: {error}", code="invalid_json") from None
+    if not isinstance(document, dict):
+        raise InvalidRequestError("the body must be a JSON object", code="invalid_json")
+    return document
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _dump(document: dict[str, Any]) -> bytes:
+    # always written anew, never the client's bytes: two parsers may read a repeated key differently
+    try:
+        return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError as error:
+        raise InvalidRequestError(f"the body is not JSON: {error}", code="invalid_json") from None

@@ -1,0 +1,178 @@
+"""The data port: HTTP in, `Exchange` behind it, HTTP out. aiohttp glue without decisions about engines.
+
+Routes are an allow-list: what is not in `ROUTES` never reaches an engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Final
+
+from aiohttp import web
+
+from epd.proxy.errors import (
+    BodyTooLargeError,
+    InvalidRequestError,
+    MethodNotAllowedError,
+    NotFoundError,
+    OverloadedError,
+    ProxyError,
+    RequestTimeoutError,
+    SuspendedError,
+    UnavailableError,
+)
+from epd.proxy.exchange import Exchange
+from epd.proxy.metrics import Metrics
+from epd.proxy.prefill import Arrival
+from epd.proxy.requests import CHAT_PATH, COMPLETIONS_PATH, MODELS_PATH, parse_chat, parse_completion
+from epd.proxy.settings import Settings
+from epd.proxy.transport import Reply, TransportError
+
+log = logging.getLogger(__name__)
+
+HEALTH_PATHS: Final = frozenset({"/health", "/healthz"})
+ROUTES: Final = {CHAT_PATH: "POST", COMPLETIONS_PATH: "POST", MODELS_PATH: "GET", "/health": "GET", "/healthz": "GET"}
+FORWARDED: Final = ("authorization", "traceparent", "tracestate", "baggage")
+"""Headers of a client that engines see. Rank headers (X-data-parallel-rank) and everything else stay here."""
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+"""A request id becomes part of vLLM's own and goes into logs."""
+
+
+class DataPort:
+    """Handles requests of clients. `draining` makes answers close connections; `idle` is set while none is in flight."""
+
+    def __init__(self, *, settings: Settings, exchange: Exchange, metrics: Metrics) -> None:
+        self._settings = settings
+        self._exchange = exchange
+        self._metrics = metrics
+        self.in_flight = 0
+        self.draining = False
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    def application(self) -> web.Application:
+        """The application to serve on the data port."""
+        app = web.Application(client_max_size=self._settings.limits.max_body_bytes)
+        app.router.add_route("*", "/{path:.*}", self.handle)
+        return app
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request, whatever it is."""
+        arrived = time.monotonic()
+        client_id = request.headers.get("x-request-id", "")
+        request_id = client_id if _REQUEST_ID.fullmatch(client_id) else uuid.uuid4().hex
+        route = request.path if request.path in ROUTES else "other"
+        with ExitStack() as held:
+            try:
+                reply = await self._reply(request, request_id, arrived, held)
+                if reply.stream is not None:
+                    held.callback(reply.stream.close)
+            except ProxyError as error:
+                log.debug("%s %s: %s %s", request_id, route, error.status, error.message)
+                reply = Reply(status=error.status, headers=error.headers(), body=error.body())
+            except asyncio.CancelledError:
+                self._metrics.client_left()
+                raise
+            self._metrics.request(route=route, code=reply.status)
+            reply.headers["x-request-id"] = request_id
+            return await self._send(request, reply)
+
+    async def _reply(self, request: web.Request, request_id: str, arrived: float, held: ExitStack) -> Reply:
+        self._check_route(request)
+        if request.path in HEALTH_PATHS:
+            return self._health()
+        if self._settings.suspended:
+            raise SuspendedError("the EPDDeployment is suspended (spec.suspend)")
+        headers = {name: request.headers[name] for name in FORWARDED if name in request.headers}
+        if request.path == MODELS_PATH:
+            return await self._exchange.models(headers=headers)
+        limit = self._settings.limits.max_in_flight
+        if self.in_flight >= limit:
+            raise OverloadedError(f"{limit} requests are in flight (spec.proxy.limits.maxInFlight)")
+        self.in_flight += 1
+        self.idle.clear()
+        held.callback(self._leave)
+        return await self._complete(request, request_id, headers, arrived)
+
+    def _leave(self) -> None:
+        self.in_flight -= 1
+        if not self.in_flight:
+            self.idle.set()
+
+    def _check_route(self, request: web.Request) -> None:
+        method = ROUTES.get(request.path)
+        if method is None or request.rel_url.raw_path != request.path:
+            routes = ", ".join(f"{verb} {path}" for path, verb in ROUTES.items())
+            raise NotFoundError(f"no route {request.path}; there are {routes}")
+        if request.method != method:
+            raise MethodNotAllowedError(f"{request.path} takes {method}")
+
+    def _health(self) -> Reply:
+        if self._settings.suspended:
+            raise SuspendedError("the EPDDeployment is suspended (spec.suspend)")
+        if not self._exchange.can_answer():
+            raise UnavailableError("no engine of the prefill side is ready")
+        return Reply(status=200, headers={"content-type": "application/json"}, body=b'{"status":"ok"}')
+
+    async def _complete(
+        self, request: web.Request, request_id: str, headers: Mapping[str, str], arrived: float
+    ) -> Reply:
+        deadline = arrived + self._settings.limits.request_seconds
+        body = await self._read(request, deadline)
+        chat = request.path == CHAT_PATH
+        parsed = parse_chat(body, policy=self._settings.media) if chat else parse_completion(body)
+        return await self._exchange.answer(
+            Arrival(
+                path=request.path,
+                request=parsed,
+                request_id=request_id,
+                headers=headers,
+                arrived=arrived,
+                deadline=deadline,
+            )
+        )
+
+    async def _read(self, request: web.Request, deadline: float) -> bytes:
+        limit = self._settings.limits.max_body_bytes
+        too_large = f"the body is larger than {limit} bytes (spec.proxy.media.maxBodySize)"
+        if (request.content_length or 0) > limit:
+            raise BodyTooLargeError(too_large)
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                return await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            raise BodyTooLargeError(too_large) from None
+        except TimeoutError:
+            raise RequestTimeoutError("the body did not arrive within spec.proxy.timeouts.request") from None
+        except web.RequestPayloadError as error:
+            raise InvalidRequestError(f"the body can't be read: {error}") from None
+
+    async def _send(self, request: web.Request, reply: Reply) -> web.StreamResponse:
+        """Send the reply to its end; a stream that breaks ends without its last chunk, so none takes it for whole."""
+        response = web.StreamResponse(status=reply.status, headers=reply.headers)
+        if self.draining:
+            response.force_close()
+        if reply.stream is None:
+            response.content_length = len(reply.body)
+        try:
+            await response.prepare(request)
+            if reply.stream is None:
+                await response.write_eof(reply.body)
+                return response
+            while chunk := await reply.stream.read_chunk():
+                await response.write(chunk)
+            await response.write_eof()
+        except TransportError as error:
+            log.debug("a stream broke: %s", error)
+            if request.transport is not None:
+                request.transport.close()
+        except (asyncio.CancelledError, ConnectionError):
+            self._metrics.client_left()
+            raise
+        return response

@@ -1,0 +1,117 @@
+"""What one proxy process is told at its start: frozen values, read from flags.
+
+Never read from files or the environment, and never changed while the process runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+from epd.api.names import Role
+from epd.api.quantity import duration_seconds, quantity_value
+from epd.proxy.media import MediaPolicy
+from epd.proxy.pods import Member
+
+NO_SERVERS = frozenset({"disable", "none", ""})
+"""What vLLM's disagg_epd_proxy.py takes for "no prefill servers"."""
+STATIC_PAIRING = "static"
+
+
+class EncoderFailurePolicy(StrEnum):
+    """`spec.proxy.encoderFailurePolicy`."""
+
+    FALLBACK = "Fallback"
+    FAIL = "Fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of work; times in seconds, `max_body_bytes` in bytes."""
+
+    request_seconds: float = 600
+    encode_seconds: float = 120
+    idle_seconds: float = 60
+    max_in_flight: int = 1024
+    max_fallback_encodes: int = 8
+    max_body_bytes: int = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """How the process ends; times in seconds."""
+
+    delay_seconds: float = 5
+    """How long requests are still accepted after SIGTERM: endpoints follow a deletion within a few seconds."""
+    timeout_seconds: float = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything. Members are either watched (`namespace`, `epd`) or given (`static_members`)."""
+
+    host: str
+    port: int
+    admin_port: int
+    roles: frozenset[Role]
+    namespace: str = ""
+    epd: str = ""
+    static_members: tuple[Member, ...] = ()
+    policy: EncoderFailurePolicy = EncoderFailurePolicy.FALLBACK
+    limits: Limits = field(default_factory=Limits)
+    media: MediaPolicy = field(default_factory=MediaPolicy)
+    drain: Drain = field(default_factory=Drain)
+    suspended: bool = False
+    debug: bool = False
+
+    @property
+    def encodes(self) -> bool:
+        """Whether the topology has encoders."""
+        return Role.ENCODE in self.roles
+
+
+def parse_duration(text: str) -> int:
+    """Seconds of a duration such as `1h30m`. Raises ValueError; also for no time at all."""
+    seconds = duration_seconds(text)
+    if not seconds:
+        raise ValueError(f"{text!r} is no time at all")
+    return seconds
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of a quantity such as `64Mi`. Raises ValueError."""
+    value = int(quantity_value(text))
+    if value < 1:
+        raise ValueError(f"{text!r} is less than one byte")
+    return value
+
+
+def parse_roles(text: str) -> frozenset[Role]:
+    """Roles of a comma-separated list. Raises ValueError where they are no topology that this proxy serves."""
+    try:
+        roles = frozenset(Role(part.strip()) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        raise ValueError(f"{error}: roles are {', '.join(Role)}") from None
+    if roles & {Role.PREFILL, Role.DECODE}:
+        raise ValueError("separate prefill and decode engines are not supported yet; give prefill-decode")
+    if Role.PREFILL_DECODE not in roles:
+        raise ValueError("prefill-decode must be among the roles")
+    return roles
+
+
+def parse_domains(text: str) -> frozenset[str]:
+    """Host names of a comma-separated list, in lower case."""
+    return frozenset(part.strip().lower().rstrip(".") for part in text.split(",") if part.strip())
+
+
+def parse_servers(text: str, *, role: Role) -> tuple[Member, ...]:
+    """Members of a comma-separated list of base URLs. They aren't ready before they were probed. Raises ValueError."""
+    members = []
+    for url in (part.strip().rstrip("/") for part in text.split(",") if part.strip()):
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname or parts.path or parts.query:
+            raise ValueError(f"{url!r} is no base URL such as http://127.0.0.1:8000")
+        name = parts.netloc.rpartition("@")[2]
+        members.append(Member(name=name, role=role, pairing=STATIC_PAIRING, address=url, ready=False))
+    return tuple(members)

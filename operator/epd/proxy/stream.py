@@ -1,0 +1,121 @@
+"""Inspection of server-sent events: is it content yet, or an error inside a 200.
+
+Pure. vLLM answers a streamed request with 200 and a role chunk before it knows whether the engine can serve it, and
+then sends `data: {"error": ...}` (vLLM entrypoints/openai/chat_completion/serving.py). So the head of a stream is held
+until its first content; after that bytes pass in whole events, as they came.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, Final
+
+from epd.proxy.requests import TRANSFER_FIELDS, strip_answer
+
+HEAD_LIMIT_BYTES: Final = 1 << 20
+"""A role chunk has a few hundred bytes; a head that grew this large without content is no chat stream and is let go."""
+
+_MARK: Final = b"transfer_params"
+_EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
+
+
+class Verdict(Enum):
+    """What the head of a stream has shown so far."""
+
+    PENDING = auto()
+    CONTENT = auto()
+    ERROR = auto()
+
+
+@dataclass(slots=True)
+class StreamHead:
+    """Collects a stream until it shows content or an error. `held` has every byte fed so far."""
+
+    held: bytearray = field(default_factory=bytearray)
+    verdict: Verdict = Verdict.PENDING
+    error_status: int = 0
+    error_body: bytes = b""
+    _read: int = 0
+
+    def feed(self, chunk: bytes) -> Verdict:
+        """Take the next bytes; the verdict is final once it is not PENDING."""
+        self.held += chunk
+        while self.verdict is Verdict.PENDING and (end := _event_end(self.held, self._read)) > 0:
+            self._judge(bytes(self.held[self._read : end]))
+            self._read = end
+        if self.verdict is Verdict.PENDING and len(self.held) > HEAD_LIMIT_BYTES:
+            self.verdict = Verdict.CONTENT
+        return self.verdict
+
+    def _judge(self, event: bytes) -> None:
+        data = event_data(event)
+        if data is None:
+            return
+        try:
+            document = json.loads(data)
+        except ValueError:
+            self.verdict = Verdict.CONTENT  # [DONE], or a dialect that only the client knows
+            return
+        if isinstance(document, dict) and isinstance(document.get("error"), dict):
+            self.verdict = Verdict.ERROR
+            self.error_status = _status_of(document["error"])
+            self.error_body = data
+        elif not isinstance(document, dict) or any(_has_content(choice) for choice in document.get("choices", [{}])):
+            self.verdict = Verdict.CONTENT
+
+
+@dataclass(slots=True)
+class EventFilter:
+    """Passes whole events and takes the transfer fields out of them.
+
+    Part of an event is kept until its end is there; no client can use part of an event, so nothing is delayed.
+    """
+
+    _tail: bytes = b""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take the next bytes and return those that may be sent on."""
+        data = self._tail + chunk if self._tail else chunk
+        end = max(data.rfind(mark) + len(mark) if mark in data else 0 for mark in _EVENT_ENDS)
+        data, self._tail = data[:end], data[end:]
+        return _strip_events(data) if _MARK in data else data
+
+    def finish(self) -> bytes:
+        """Return what is left when the stream has ended."""
+        tail, self._tail = self._tail, b""
+        return _strip_events(tail) if _MARK in tail else tail
+
+
+def event_data(event: bytes) -> bytes | None:
+    """Join the `data:` lines of one event; None for a comment or an event without data."""
+    lines = [line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:")]
+    return b"\n".join(lines) if lines else None
+
+
+def _event_end(buffer: bytearray, start: int) -> int:
+    ends = [at + len(mark) for mark in _EVENT_ENDS if (at := buffer.find(mark, start)) >= 0]
+    return min(ends, default=0)
+
+
+def _has_content(choice: Any) -> bool:
+    if not isinstance(choice, dict) or not choice:
+        return True
+    if choice.get("finish_reason") or choice.get("text"):
+        return True
+    delta = choice.get("delta")
+    return isinstance(delta, dict) and any(value for name, value in delta.items() if name != "role")
+
+
+def _status_of(error: dict[str, Any]) -> int:
+    code = error.get("code")
+    return code if isinstance(code, int) and 400 <= code <= 599 else 500
+
+
+def _strip_events(data: bytes) -> bytes:
+    lines = data.split(b"\n")
+    for index, line in enumerate(lines):
+        if line.startswith(b"data:") and any(name.encode() in line for name in TRANSFER_FIELDS):
+            lines[index] = b"data: " + strip_answer(line[5:].strip())
+    return b"\n".join(lines)
