@@ -1,0 +1,118 @@
+"""What goes wrong on people's clusters is named in status with the fix, by a real scheduler and kubelet. No engine starts."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from cluster.deployed import Deployed
+
+pytestmark = pytest.mark.node
+
+
+def template(**spec: Any) -> dict[str, Any]:
+    """`spec.encoderCache` with a claim template."""
+    base = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"volume": {"volumeClaimTemplate": {"spec": {**base, **spec}}}}
+
+
+CASES = {
+    "missing StorageClass": (
+        {"encoderCache": template(storageClassName="no-such-class")},
+        "StorageReady",
+        "StorageClassNotFound",
+        ["no-such-class"],
+    ),
+    "claim not found": (
+        {"encoderCache": {"volume": {"persistentVolumeClaim": {"claimName": "absent"}}}},
+        "StorageReady",
+        "ClaimNotFound",
+        ["absent", "namespace"],
+    ),
+    "missing Secret": (
+        {"model": {"source": {"huggingFace": {"tokenSecretRef": {"name": "no-such-secret", "key": "token"}}}}},
+        "EncodeReady",
+        "SecretNotFound",
+        ["no-such-secret"],
+    ),
+    "image that cannot be pulled": (
+        {"engine": {"image": "localhost/no-such-image:v0.32.0"}},
+        "EncodeReady",
+        "ImagePull",
+        ["localhost/no-such-image:v0.32.0"],
+    ),
+    "no free device": (
+        {"encode": {"resources": {"limits": {"nvidia.com/gpu": 1}}}},
+        "EncodeReady",
+        "InsufficientDevices",
+        ["nvidia.com/gpu"],
+    ),
+}
+
+
+def merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """JSON merge patch; members of a union replace each other."""
+    result = copy.deepcopy(base)
+    for key, value in change.items():
+        union = key in {"source", "volume"}
+        result[key] = merged(result.get(key, {}), value) if isinstance(value, dict) and not union else value
+    return result
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_is_named_in_status_with_the_fix(case: str, demo_manifest: dict[str, Any], scratch: Deployed) -> None:
+    change, condition, reason, words = CASES[case]
+    manifest = copy.deepcopy(demo_manifest)
+    manifest["metadata"]["name"] = scratch.name
+    manifest["spec"] = merged(manifest["spec"], change)
+    scratch.apply(manifest)
+    found = scratch.wait_condition(condition, reason)
+    assert found["status"] == "False"
+    for word in words:
+        assert word in found["message"]
+    ready = scratch.condition("Ready")
+    assert ready["status"] == "False"
+    assert reason in ready["reason"]
+
+
+def test_an_unwritable_root_is_named_with_its_owner_and_mended_by_chown(
+    demo_manifest: dict[str, Any], scratch: Deployed, unwritable_claim: Any
+) -> None:
+    manifest = copy.deepcopy(demo_manifest)
+    manifest["metadata"]["name"] = scratch.name
+    manifest["spec"]["encoderCache"] = {"volume": {"persistentVolumeClaim": {"claimName": unwritable_claim.name}}}
+    scratch.apply(manifest)
+    found = scratch.wait_condition("StorageReady", "NotWritable")
+    assert found["status"] == "False"
+    for word in ("uid 1000", "0755", "chown"):
+        assert word in found["message"]
+    unwritable_claim.directory.chmod(0o777)
+    scratch.run("delete", "pods", "-l", f"epd.dev/name={scratch.name},app.kubernetes.io/component=preflight")
+    scratch.wait_condition("StorageReady", "Bound")
+
+
+def test_deletion_leaves_nothing_behind(demo_manifest: dict[str, Any], scratch: Deployed) -> None:
+    manifest = copy.deepcopy(demo_manifest)
+    manifest["metadata"]["name"] = scratch.name
+    scratch.apply(manifest)
+    scratch.run(
+        "wait", "--for=create", f"deployment/{scratch.name}-proxy", f"pvc/{scratch.name}-encoder-cache", "--timeout=60s"
+    )
+    kinds = "deployments,replicasets,pods,services,pvc,jobs,serviceaccounts,roles,rolebindings,controllerrevisions"
+    assert scratch.run("get", kinds, "-l", f"epd.dev/name={scratch.name}", "-o", "name").split()
+    scratch.run("delete", "epd", scratch.name, "--wait", "--cascade=foreground", "--timeout=120s")
+    scratch.run("wait", "--for=delete", "pods", "-l", f"epd.dev/name={scratch.name}", "--timeout=120s")
+    scratch.run("wait", "--for=delete", f"pvc/{scratch.name}-encoder-cache", "--timeout=60s")
+    assert scratch.run("get", kinds, "-l", f"epd.dev/name={scratch.name}", "-o", "name").split() == []
+
+
+def test_retain_keeps_the_claim(demo_manifest: dict[str, Any], scratch: Deployed) -> None:
+    manifest = copy.deepcopy(demo_manifest)
+    manifest["metadata"]["name"] = scratch.name
+    manifest["spec"]["encoderCache"]["reclaimPolicy"] = "Retain"
+    scratch.apply(manifest)
+    scratch.run("wait", "--for=create", f"pvc/{scratch.name}-encoder-cache", "--timeout=60s")
+    scratch.run("delete", "epd", scratch.name, "--wait", "--cascade=foreground", "--timeout=120s")
+    assert "Bound" in scratch.run("get", "pvc", f"{scratch.name}-encoder-cache")
