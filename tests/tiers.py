@@ -83,7 +83,7 @@ TIERS = (
         name="node",
         says="a real node with real vLLM",
         budget=1500,
-        prepare=("engine", "up", "images"),
+        prepare=("engine", "ensure"),
         paths=("tests/cluster",),
         marker="node",
     ),
