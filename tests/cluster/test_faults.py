@@ -52,12 +52,21 @@ CASES = {
         ["localhost/no-such-image:v0.32.0"],
     ),
     "no free device": (
-        {"encode": {"resources": {"limits": {"nvidia.com/gpu": 1}}}},
+        {role: {"resources": {"limits": {"nvidia.com/gpu": 1}}} for role in ("encode", "prefillDecode")},
         "EncodeReady",
         "InsufficientDevices",
         ["nvidia.com/gpu"],
     ),
 }
+
+
+@pytest.fixture
+def idle_manifest(demo_manifest: dict[str, Any], scratch: Deployed) -> dict[str, Any]:
+    """The demo under a name to throw away, with engines that never start: storage and deletion don't need them."""
+    manifest = copy.deepcopy(demo_manifest)
+    manifest["metadata"]["name"] = scratch.name
+    manifest["spec"]["engine"] |= {"image": "localhost/no-such-image:v0.32.0", "imagePullPolicy": "Never"}
+    return manifest
 
 
 def merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
@@ -86,12 +95,10 @@ def test_is_named_in_status_with_the_fix(case: str, demo_manifest: dict[str, Any
 
 
 def test_an_unwritable_root_is_named_with_its_owner_and_mended_by_chown(
-    cluster: Cluster, demo_manifest: dict[str, Any], scratch: Deployed
+    cluster: Cluster, idle_manifest: dict[str, Any], scratch: Deployed
 ) -> None:
-    manifest = copy.deepcopy(demo_manifest)
-    manifest["metadata"]["name"] = scratch.name
-    manifest["spec"]["encoderCache"] = template(storageClassName="epd-root-only")
-    scratch.apply(manifest)
+    idle_manifest["spec"]["encoderCache"] = template(storageClassName="epd-root-only")
+    scratch.apply(idle_manifest)
     found = scratch.wait_condition("StorageReady", "NotWritable")
     assert found["status"] == "False"
     for word in ("uid 1000", "0755", "chown"):
@@ -102,10 +109,8 @@ def test_an_unwritable_root_is_named_with_its_owner_and_mended_by_chown(
     )  # the check comes back by itself, with the kubelet's back-off
 
 
-def test_deletion_leaves_nothing_behind(demo_manifest: dict[str, Any], scratch: Deployed) -> None:
-    manifest = copy.deepcopy(demo_manifest)
-    manifest["metadata"]["name"] = scratch.name
-    scratch.apply(manifest)
+def test_deletion_leaves_nothing_behind(idle_manifest: dict[str, Any], scratch: Deployed) -> None:
+    scratch.apply(idle_manifest)
     scratch.run(
         "wait", "--for=create", f"deployment/{scratch.name}-proxy", f"pvc/{scratch.name}-encoder-cache", "--timeout=60s"
     )
@@ -117,11 +122,9 @@ def test_deletion_leaves_nothing_behind(demo_manifest: dict[str, Any], scratch: 
     assert scratch.run("get", kinds, "-l", f"epd.dev/name={scratch.name}", "-o", "name").split() == []
 
 
-def test_retain_keeps_the_claim(demo_manifest: dict[str, Any], scratch: Deployed) -> None:
-    manifest = copy.deepcopy(demo_manifest)
-    manifest["metadata"]["name"] = scratch.name
-    manifest["spec"]["encoderCache"]["reclaimPolicy"] = "Retain"
-    scratch.apply(manifest)
+def test_retain_keeps_the_claim(idle_manifest: dict[str, Any], scratch: Deployed) -> None:
+    idle_manifest["spec"]["encoderCache"]["reclaimPolicy"] = "Retain"
+    scratch.apply(idle_manifest)
     scratch.run("wait", "--for=create", f"pvc/{scratch.name}-encoder-cache", "--timeout=60s")
     scratch.run("delete", "epd", scratch.name, "--wait", "--cascade=foreground", "--timeout=120s")
     assert "Bound" in scratch.run("get", "pvc", f"{scratch.name}-encoder-cache")
