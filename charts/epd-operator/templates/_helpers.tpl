@@ -55,7 +55,7 @@ app.kubernetes.io/component: operator
 {{- define "epd-operator.image" -}}
 {{- $repository := .Values.image.repository }}
 {{- if not $repository }}
-{{- fail "image.repository is not set: build the image with `make image`, push it to a registry that your nodes can pull from, and install with --set image.repository=REGISTRY/epd-operator" }}
+{{- fail "image.repository is not set: build the Dockerfile, push the image to where your nodes can pull it from, and install with --set image.repository=REGISTRY/epd-operator" }}
 {{- end }}
 {{- $tag := .Values.image.tag | default .Chart.AppVersion }}
 {{- if .Values.image.digest }}
