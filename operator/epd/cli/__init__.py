@@ -1,0 +1,1 @@
+"""`kubectl epd`: what the operator would do with a file, and why."""

@@ -1,0 +1,59 @@
+"""The engine's environment: writable places, no telemetry, offline switches, the runner on CPU. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from epd.api.names import Role
+from epd.api.types import Device, EnvVar, ModelSource, Spec
+from epd.topology.roles import device_of, role_spec_of
+from epd.topology.storage import HF_CACHE_PATH, HOME_PATH, model_claim, offline
+
+_PLACES: Final = {
+    # vLLM's images are made for root: another uid has no home and no name there.
+    "HOME": HOME_PATH,
+    "USER": "epd",
+    "LOGNAME": "epd",  # torch names its cache after the user and fails for a uid that has no name
+    "VLLM_CACHE_ROOT": f"{HOME_PATH}/.cache/vllm",
+    "VLLM_CONFIG_ROOT": f"{HOME_PATH}/.config/vllm",
+    "TRITON_CACHE_DIR": f"{HOME_PATH}/.cache/triton",
+    "TORCHINDUCTOR_CACHE_DIR": f"{HOME_PATH}/.cache/torchinductor",
+    "XDG_CACHE_HOME": f"{HOME_PATH}/.cache",
+    "NUMBA_CACHE_DIR": f"{HOME_PATH}/.cache/numba",  # audio models; by default beside the read-only package
+}
+_TELEMETRY: Final = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+_OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+_CPU: Final = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+"""On a CPU, runner V2 would build no encoder-only runner (`vllm/v1/worker/cpu_worker.py`)."""
+
+
+def _hub(spec: Spec) -> list[dict[str, Any]]:
+    if model_claim(spec) is not None:
+        return []
+    variables: list[dict[str, Any]] = [{"name": "HF_HOME", "value": HF_CACHE_PATH}]
+    hub = (spec.model.source or ModelSource()).hugging_face
+    if hub and hub.token_secret_ref:
+        reference = {"name": hub.token_secret_ref.name, "key": hub.token_secret_ref.key}
+        variables.append({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": reference}})
+    return variables
+
+
+def _user_variable(variable: EnvVar) -> dict[str, Any]:
+    if variable.value_from is not None:
+        return {"name": variable.name, "valueFrom": variable.value_from}
+    return {"name": variable.name, "value": variable.value or ""}
+
+
+def engine_env(spec: Spec, role: Role) -> list[dict[str, Any]]:
+    """Return the container's `env` for one role, each name once.
+
+    A name given again takes the later value and keeps its place, in the order operator, engine, role: variables refer
+    to earlier ones.
+    """
+    plain = _PLACES | _TELEMETRY | (_OFFLINE if offline(spec) else {})
+    if device_of(spec, role) is Device.CPU:
+        plain |= _CPU
+    given = [*spec.engine.env, *role_spec_of(spec, role).env]
+    variables = [{"name": name, "value": value} for name, value in plain.items()]
+    variables += [*_hub(spec), *(_user_variable(variable) for variable in given)]
+    return list({variable["name"]: variable for variable in variables}.values())

@@ -1,0 +1,149 @@
+"""The engine's command line: the one place where vLLM's flags are written. Pure.
+
+Facts are from vLLM 0.28 to 0.33: `engine/arg_utils.py`, `config/vllm.py`, `config/ec_transfer.py`,
+`distributed/ec_transfer/ec_connector/example_connector.py`. Whatever is written here works in all of these releases;
+keys that some refuse (`ec_rank` and the like, gone since 0.32) are not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from epd.api.names import Role
+from epd.api.types import ConnectorKind, Device, EncoderCacheSpec, EPDDeployment, HashAlgorithm, Spec, Topology
+from epd.topology.arguments import last_value
+from epd.topology.canonical import canonical_json
+from epd.topology.model_version import model_version
+from epd.topology.roles import device_of, drain_seconds, role_spec_of, topology_of
+from epd.topology.storage import encoder_cache_claim, model_claim, model_reference, version_directory
+
+COMMAND: Final = ("vllm", "serve")
+
+_EXAMPLE_CONNECTOR: Final = "ECExampleConnector"
+_SHARED_STORAGE: Final = "shared_storage_path"
+"""The key of vLLM's example connector for its directory."""
+
+_ANY_DOMAIN: Final = "*"
+_NO_DOMAIN: Final = "data-urls-only.invalid"
+"""vLLM takes an empty list for no limit. Names under `.invalid` exist nowhere (RFC 6761), so nothing can be fetched."""
+
+_HASHERS: Final = {HashAlgorithm.BLAKE3: "blake3", HashAlgorithm.SHA256: "sha256"}
+
+_ENCODER_BUDGET: Final = 114_688
+"""Embeddings per step and in the local cache of an encoder, as in vLLM's own scripts
+(examples/disaggregated/disaggregated_encoder): a few large videos, or some hundred pictures."""
+_ENCODER_BUDGET_CPU: Final = 8_192
+"""vLLM fills the budget with dummy items at start, which takes a CPU minutes for the figure above."""
+_ENCODER_MEMORY_UTILIZATION: Final = "0.01"
+"""An encoder has no KV cache to give memory to (vLLM's own scripts use the same figure)."""
+
+_BUDGET_FLAG: Final = "--max-num-batched-tokens"
+
+
+def literal(value: str) -> str:
+    """Return `value` so that the kubelet, which expands `$(NAME)` in arguments, passes it on unchanged."""
+    return value.replace("$", "$$")
+
+
+def ec_role(spec: Spec, role: Role) -> str:
+    """Return the role in vLLM's encoder cache transfer."""
+    if role is Role.ENCODE:
+        return "ec_producer"
+    return "ec_both" if topology_of(spec) is Topology.AGGREGATED else "ec_consumer"
+
+
+def _connector(cache: EncoderCacheSpec, directory: str | None) -> dict[str, Any]:
+    place = {_SHARED_STORAGE: directory} if directory else {}
+    if cache.connector is ConnectorKind.CUSTOM and cache.custom:
+        return {
+            "ec_connector": cache.custom.class_name,
+            "ec_connector_module_path": cache.custom.module,
+            "ec_connector_extra_config": place | cache.extra_config,
+        }
+    return {"ec_connector": _EXAMPLE_CONNECTOR, "ec_connector_extra_config": cache.extra_config | place}
+
+
+def ec_transfer_config(epd: EPDDeployment, role: Role) -> dict[str, Any] | None:
+    """Return vLLM's `ECTransferConfig`; None for no encoder cache (the flag itself would make vLLM want a connector).
+
+    A custom connector with a volume gets the version's directory under the example connector's key.
+    """
+    cache = epd.spec.encoder_cache
+    if cache is None:
+        return None
+    directory = version_directory(model_version(epd.spec)) if encoder_cache_claim(epd) else None
+    return _connector(cache, directory) | {"ec_role": ec_role(epd.spec, role)}
+
+
+def _model_flags(spec: Spec) -> list[str]:
+    model = spec.model
+    flags = ["--served-model-name", *map(literal, model.served_names or [model.name])]
+    if model.revision and model_claim(spec) is None:
+        flags += ["--revision", literal(model.revision)]
+    if model.dtype != "auto":
+        flags += ["--dtype", literal(model.dtype)]
+    if model.quantization:
+        flags += ["--quantization", literal(model.quantization)]
+    if model.max_model_len:
+        flags += ["--max-model-len", str(model.max_model_len)]
+    return flags
+
+
+def _media_flags(spec: Spec) -> list[str]:
+    model, domains = spec.model, spec.proxy.media.allowed_domains
+    cache = spec.encoder_cache or EncoderCacheSpec()
+    flags = ["--mm-hasher-algorithm", _HASHERS[cache.hash_algorithm]]
+    for flag, value in (
+        ("--limit-mm-per-prompt", model.media_limits),
+        ("--mm-processor-kwargs", model.processor_kwargs),
+        ("--media-io-kwargs", model.media_io_kwargs),
+    ):
+        if value:
+            flags += [flag, literal(canonical_json(value))]
+    if _ANY_DOMAIN not in domains:
+        flags += ["--allowed-media-domains", *(map(literal, domains) if domains else [_NO_DOMAIN])]
+    return flags
+
+
+def _given_budget(*args: Sequence[str]) -> int:
+    """The largest `--max-num-batched-tokens` that the user gives; 0 for none, or one that vLLM has to refuse."""
+    values = [last_value(given, _BUDGET_FLAG) or "" for given in args]
+    return max((int(value) for value in values if value.isdecimal()), default=0)
+
+
+def _encoder_flags(spec: Spec) -> list[str]:
+    """Flags of an encoder.
+
+    The first two follow from the producer's role since 0.29, but say in the pod what the engine is. An item that the
+    prefill side could take must fit an encoder: its budget is at least the prefill side's.
+    """
+    device = device_of(spec, Role.ENCODE)
+    default = _ENCODER_BUDGET_CPU if device is Device.CPU else _ENCODER_BUDGET
+    prefill_args = spec.prefill_decode.args if spec.prefill_decode else []
+    budget = max(default, _given_budget(spec.engine.args, prefill_args))
+    flags = ["--mm-encoder-only", "--no-enable-prefix-caching", _BUDGET_FLAG, str(budget)]
+    if device in (Device.CUDA, Device.ROCM):
+        flags += ["--gpu-memory-utilization", _ENCODER_MEMORY_UTILIZATION]
+    return flags
+
+
+def engine_args(epd: EPDDeployment, role: Role) -> list[str]:
+    """Return the arguments of `vllm serve` for one role.
+
+    The user's come last, the role's after the engine's, because of a repeated flag vLLM takes the last one.
+    """
+    spec, role_spec = epd.spec, role_spec_of(epd.spec, role)
+    flags = [literal(model_reference(spec)), "--host", "0.0.0.0", "--port", str(role_spec.port)]  # noqa: S104 (a pod)
+    flags += _model_flags(spec)
+    if role_spec.parallelism.tensor > 1:
+        flags += ["--tensor-parallel-size", str(role_spec.parallelism.tensor)]
+    flags += _media_flags(spec)
+    if config := ec_transfer_config(epd, role):
+        flags += ["--ec-transfer-config", literal(canonical_json(config))]
+    flags += ["--shutdown-timeout", str(drain_seconds(spec, role)), "--enable-request-id-headers"]
+    if device_of(spec, role) is Device.CPU:
+        flags.append("--enforce-eager")  # compiling for a CPU costs minutes at start and gains little
+    if role is Role.ENCODE:
+        flags += _encoder_flags(spec)
+    return [*flags, *spec.engine.args, *role_spec.args]

@@ -1,0 +1,67 @@
+"""The hash of the user's inputs that feed one role's pods. Pure, and the same in every version of this operator.
+
+While it is unchanged, the controller applies what an earlier version rendered, so that an upgrade of the operator
+alone restarts no engine. Fields at their default are left out: a field that a later version adds changes no hash.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from epd.api.names import Role
+from epd.api.types import EPDDeployment, Spec
+from epd.topology.canonical import digest
+from epd.topology.roles import role_spec_of, roles_of
+
+_HASH_LENGTH: Final = 16
+"""64 bits: two revisions of one object never collide by accident."""
+
+_ROLE_FIELDS_OUTSIDE_THE_POD: Final = {"replicas", "scaling", "rolling_update"}
+
+
+def _given(model: BaseModel, *, include: set[str] | None = None, exclude: set[str] | None = None) -> dict[str, Any]:
+    return model.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=include, exclude=exclude)
+
+
+def _cache_inputs(epd: EPDDeployment) -> dict[str, Any] | None:
+    """Of a claim to make only the access modes reach the pods: they decide whether all share one node."""
+    cache = epd.spec.encoder_cache
+    if cache is None:
+        return None
+    inputs = _given(cache, exclude={"reclaim_policy", "volume"})
+    if cache.volume and cache.volume.volume_claim_template:
+        inputs["accessModes"] = cache.volume.volume_claim_template.spec.get("accessModes")
+    if cache.volume and cache.volume.persistent_volume_claim:
+        inputs["claim"] = _given(cache.volume.persistent_volume_claim)
+    return inputs
+
+
+def _drains_by_request(role: Role, spec: Spec) -> bool:
+    return role is not Role.ENCODE and role_spec_of(spec, role).drain_timeout is None
+
+
+def role_inputs(epd: EPDDeployment, role: Role) -> str:
+    """Return the hash of the user's inputs of one role's pods, in 16 hex digits.
+
+    Args and env of all roles count for each: they are part of the model version that labels every pod, and which of
+    them are harmless is this version's judgement, which must not enter.
+    """
+    spec = epd.spec
+    roles = dict(roles_of(spec))
+    inputs = {
+        "name": epd.metadata.name,
+        "role": str(role),
+        "spec": _given(roles[role], exclude=_ROLE_FIELDS_OUTSIDE_THE_POD),
+        "containers": {str(name): _given(role_spec, include={"args", "env"}) for name, role_spec in roles.items()},
+        "model": _given(spec.model),
+        "engine": _given(spec.engine),
+        "imagePullSecrets": [secret.name for secret in spec.image_pull_secrets],
+        "encoderCache": _cache_inputs(epd),
+        "securityContext": _given(spec, include={"security_context"}),
+        "restartedAt": spec.restarted_at,
+        "media": _given(spec.proxy.media, include={"allowed_domains"}),
+        "requestTimeout": _given(spec.proxy.timeouts, include={"request"}) if _drains_by_request(role, spec) else None,
+    }
+    return digest(inputs, length=_HASH_LENGTH)

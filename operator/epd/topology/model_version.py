@@ -1,0 +1,105 @@
+"""The cache version: a name for everything that can change an embedding. Pure; the only place that computes it.
+
+Operator, command line and collector call `model_version`; the result is a directory on the claim and a label on pods.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from epd.api.types import EncoderCacheSpec, EngineVersionOrigin, EnvVar, Spec
+from epd.topology.arguments import Argument, parse
+from epd.topology.canonical import digest
+from epd.topology.engine_version import engine_version
+from epd.topology.harmless import TOWER_LORA_FLAG, flag_is_harmless, variable_is_harmless
+from epd.topology.roles import roles_of
+from epd.topology.storage import model_claim
+
+_FORMAT: Final = "v1"
+"""Changes when this module names equal inputs differently, so that no name is used for two meanings."""
+_SLUG_LENGTH: Final = 40
+"""`v1-`, slug, `-` and 12 digits stay within the 63 characters of a label value."""
+_HASH_LENGTH: Final = 12
+"""48 bits: a thousand versions on one claim collide with a probability below 2e-9."""
+
+_Inputs = dict[str, Any]
+
+
+def _slug(name: str) -> str:
+    """The last part of the model's name, for people who list the claim; safe in labels and file names."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.rsplit("/", 1)[-1].lower()).strip("-")
+    return plain[:_SLUG_LENGTH].rstrip("-") or "model"
+
+
+def _has_tower_lora(arguments: Sequence[Argument]) -> bool:
+    """Abbreviations count: `--enable-tower` stands for the flag."""
+    return any(
+        TOWER_LORA_FLAG.startswith(argument.option) and len(argument.option) > len("--enable-")
+        for argument in arguments
+    )
+
+
+def _arguments(args: Sequence[str], *, tower_lora: bool) -> list[list[str]]:
+    """Flags that may change an embedding. Sorted by flag, since only repetitions of one flag depend on their order."""
+    kept = [argument for argument in parse(args) if not flag_is_harmless(argument.option, tower_lora=tower_lora)]
+    return [[argument.flag, *argument.values] for argument in sorted(kept, key=lambda argument: argument.flag)]
+
+
+def _variables(env: Sequence[EnvVar]) -> dict[str, Any]:
+    """Variables that may change an embedding; of a Secret or ConfigMap the reference, never the value."""
+    return {
+        variable.name: variable.value if variable.value_from is None else {"valueFrom": variable.value_from}
+        for variable in env
+        if not variable_is_harmless(variable.name)
+    }
+
+
+def _present(inputs: Mapping[str, Any]) -> _Inputs:
+    """Without what is unset, so that a field added later leaves the versions of today's specs alone."""
+    return {key: value for key, value in inputs.items() if value not in (None, "", {}, [])}
+
+
+def _container_inputs(spec: Spec) -> _Inputs:
+    containers = {"engine": (spec.engine.args, spec.engine.env)}
+    containers |= {str(role): (role_spec.args, role_spec.env) for role, role_spec in roles_of(spec)}
+    tower_lora = any(_has_tower_lora(parse(args)) for args, _ in containers.values())
+    return _present(
+        {
+            name: _present({"args": _arguments(args, tower_lora=tower_lora), "env": _variables(env)})
+            for name, (args, env) in containers.items()
+        }
+    )
+
+
+def version_inputs(spec: Spec) -> _Inputs:
+    """Return what the model version is made of, as plain data for people and version records.
+
+    The release counts by its minor number. If it is only assumed, the image itself counts: nothing else tells two
+    engines apart.
+    """
+    model, cache, version = spec.model, spec.encoder_cache or EncoderCacheSpec(), engine_version(spec.engine)
+    claim = model_claim(spec)
+    return _present(
+        {
+            "name": model.name,
+            "revision": model.revision,
+            "source": _present({"claimName": claim.claim_name, "subPath": claim.sub_path}) if claim else None,
+            "dtype": None if model.dtype == "auto" else model.dtype,
+            "quantization": model.quantization,
+            "processorKwargs": model.processor_kwargs,
+            "mediaIOKwargs": model.media_io_kwargs,
+            "hashAlgorithm": str(cache.hash_algorithm),
+            "salt": cache.salt,
+            "engine": f"image:{spec.engine.image}"
+            if version.origin is EngineVersionOrigin.ASSUMED
+            else f"vllm:{version.minor}",
+            "containers": _container_inputs(spec),
+        }
+    )
+
+
+def model_version(spec: Spec) -> str:
+    """Return `v1-<slug>-<12 hex>`: a label value and a directory name, equal exactly for equal `version_inputs`."""
+    return f"{_FORMAT}-{_slug(spec.model.name)}-{digest(version_inputs(spec), length=_HASH_LENGTH)}"
