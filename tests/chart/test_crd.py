@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from chart.helm import CHART, Helm, named, the
 from cluster import paths
 from epd.api import names

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from chart.helm import Helm
 from epd.api.types import EPDDeployment
 

@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 import pytest
+
 from chart.pod_security import violations
 
 CONTEXT = {

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from chart.helm import Helm, Manifest, named, the
 from epd.api import names
 from epd.controller.permissions import PERMISSIONS

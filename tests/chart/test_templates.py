@@ -3,9 +3,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import epd
 import pytest
 import yaml
+
+import epd
 from chart.helm import CHART, REPOSITORY, Helm, Manifest, named, the
 from chart.pod_security import violations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from chart.helm import CHART, Helm, with_image
 
 pytestmark = pytest.mark.chart
@@ -59,21 +61,16 @@ def test_schema_and_values_list_the_same_keys() -> None:
 
 
 def test_each_value_is_documented() -> None:
-    # A key needs a comment right above it, or above its parent when it stands among siblings of one meaning.
-    self_evident = {"image", "metrics", "service", "crds", "rbac", "serviceAccount", "create", "annotations"}
-    kubernetes = {
-        "securityContext", "priorityClassName", "nodeSelector", "tolerations", "affinity", "podAnnotations", "podLabels",
-    }  # fmt: skip
-    lines = VALUES_TEXT.splitlines()
-    undocumented = []
-    for previous, line in zip(["", *lines], lines, strict=False):
-        if match := re.match(r"( {0,4})([A-Za-z]+):", line):
-            undocumented += [match[2]] if not previous.lstrip().startswith("#") else []
-    inside = {
-        "requests", "limits", "cpu", "memory", "runAsNonRoot", "runAsGroup", "seccompProfile", "type", "drop", "networkPolicy",
-        "allowPrivilegeEscalation", "readOnlyRootFilesystem", "capabilities", "interval", "serviceMonitor",
-    }  # fmt: skip
-    assert set(undocumented) <= self_evident | kubernetes | inside
+    # Right above it, in words. The members of these three are Kubernetes' own.
+    kubernetes = {"podSecurityContext", "securityContext", "resources"}
+    undocumented, parent = [], ""
+    for above, line in itertools.pairwise(VALUES_TEXT.splitlines()):
+        if match := re.match(r"( {0,2})([A-Za-z]+):", line):
+            parent = parent if match[1] else match[2]
+            member_of_kubernetes = match[1] and parent in kubernetes
+            if not (above.lstrip().startswith("# ") or member_of_kubernetes):
+                undocumented.append(match[2])
+    assert undocumented == []
 
 
 @pytest.mark.parametrize(
