@@ -24,7 +24,8 @@ _USER: Final = 65532
 def proxy_args(epd: EPDDeployment) -> list[str]:
     """Return the flags of `epd-proxy`.
 
-    No `--drain-delay` of its own: the pod's preStop has waited already when the process is told to stop.
+    It waits out the delay of its Service by itself, instead of a preStop: meanwhile it can tell clients to close their
+    connections.
     """
     spec, proxy = epd.spec, epd.spec.proxy
     cache = spec.encoder_cache or EncoderCacheSpec()
@@ -42,7 +43,7 @@ def proxy_args(epd: EPDDeployment) -> list[str]:
         "--max-fallback-encodes": str(proxy.limits.max_fallback_encodes),
         "--hash-algorithm": str(cache.hash_algorithm),
         "--max-body-size": str(proxy.media.max_body_size),
-        "--drain-delay": "0s",
+        "--drain-delay": f"{pod.PRESTOP_SECONDS}s",
         "--drain-timeout": proxy.timeouts.request,
     }
     if proxy.media.allowed_domains:
@@ -74,7 +75,6 @@ def _container(epd: EPDDeployment, context: Context) -> dict[str, Any]:
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": _ADMIN_PORT_NAME}} | probe,
         # A minute: a proxy that serves thousands of streams is restarted only when it truly hangs.
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": _ADMIN_PORT_NAME}} | probe | {"failureThreshold": 12},
-        "lifecycle": pod.graceful_stop(0)[0],
         "securityContext": pod.RESTRICTED_CONTAINER | {"readOnlyRootFilesystem": True},
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

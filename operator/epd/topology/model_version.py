@@ -61,14 +61,31 @@ def _present(inputs: Mapping[str, Any]) -> _Inputs:
     return {key: value for key, value in inputs.items() if value not in (None, "", {}, [])}
 
 
+def _containers(spec: Spec) -> dict[str, tuple[list[str], list[EnvVar]]]:
+    """Args and env by where they are given: `engine`, or a role."""
+    roles = {str(role): (role_spec.args, role_spec.env) for role, role_spec in roles_of(spec)}
+    return {"engine": (spec.engine.args, spec.engine.env)} | roles
+
+
+def _tower_lora(spec: Spec) -> bool:
+    return any(_has_tower_lora(parse(args)) for args, _ in _containers(spec).values())
+
+
+def harmless_names(spec: Spec) -> list[str]:
+    """Return the flags and variables of the spec that are no part of the model version, sorted, for people."""
+    tower_lora, found = _tower_lora(spec), set[str]()
+    for args, env in _containers(spec).values():
+        found |= {each.option for each in parse(args) if flag_is_harmless(each.option, tower_lora=tower_lora)}
+        found |= {each.name for each in env if variable_is_harmless(each.name)}
+    return sorted(found)
+
+
 def _container_inputs(spec: Spec) -> _Inputs:
-    containers = {"engine": (spec.engine.args, spec.engine.env)}
-    containers |= {str(role): (role_spec.args, role_spec.env) for role, role_spec in roles_of(spec)}
-    tower_lora = any(_has_tower_lora(parse(args)) for args, _ in containers.values())
+    tower_lora = _tower_lora(spec)
     return _present(
         {
             name: _present({"args": _arguments(args, tower_lora=tower_lora), "env": _variables(env)})
-            for name, (args, env) in containers.items()
+            for name, (args, env) in _containers(spec).items()
         }
     )
 

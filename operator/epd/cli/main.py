@@ -1,0 +1,89 @@
+"""`kubectl epd`: parses the command line and prints. Decides nothing; asks no cluster."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import yaml
+
+from epd import __version__
+from epd.api.types import EPDDeployment
+from epd.cli.documents import DocumentError, read
+from epd.manifests import Context, Manifest, desired
+from epd.manifests.service import url
+from epd.topology.engine_version import engine_version
+from epd.topology.model_version import harmless_names, model_version, version_inputs
+from epd.topology.pairing import pairing, pairing_inputs
+from epd.topology.roles import topology_of
+
+OPERATOR_IMAGE = f"epd-operator:{__version__}"
+"""What `make image` calls it."""
+
+
+def _without_owner(manifest: Manifest) -> Manifest:
+    """An object that isn't in a cluster has no uid to be owned by."""
+    metadata = {key: value for key, value in manifest["metadata"].items() if key != "ownerReferences"}
+    return manifest | {"metadata": metadata}
+
+
+def render(epd: EPDDeployment, *, operator_image: str) -> list[Manifest]:
+    """Return what the operator would apply for an object, the preflight included."""
+    manifests = desired(epd, Context(operator_image=operator_image, preflight=True))
+    return [manifest if epd.metadata.uid else _without_owner(manifest) for manifest in manifests]
+
+
+def describe(epd: EPDDeployment) -> dict[str, Any]:
+    """Return an object's two keys, what they are made of, and what was left out as harmless."""
+    return {
+        "name": epd.metadata.name,
+        "topology": str(topology_of(epd.spec)),
+        "url": url(epd),
+        "engineVersion": engine_version(epd.spec.engine).status.model_dump(mode="json"),
+        "modelVersion": model_version(epd.spec),
+        "modelVersionMadeOf": version_inputs(epd.spec),
+        "leftOutAsHarmless": harmless_names(epd.spec),
+        "pairing": pairing(epd),
+        "pairingMadeOf": pairing_inputs(epd),
+    }
+
+
+def _print(documents: Iterable[dict[str, Any]]) -> None:
+    plain = [json.loads(json.dumps(document)) for document in documents]  # nothing shared, so YAML needs no anchors
+    print(yaml.safe_dump_all(plain, sort_keys=False, width=10_000, explicit_start=True), end="")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    parser = argparse.ArgumentParser(prog="kubectl epd", description="What epd-operator does with an EPDDeployment.")
+    parser.add_argument("--version", action="version", version=__version__)
+    file = argparse.ArgumentParser(add_help=False)
+    file.add_argument("-f", "--filename", required=True, metavar="FILE", help='YAML file; "-" for standard input')
+    file.add_argument("-n", "--namespace", default="default", help="for objects that name none (default %(default)s)")
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("render", parents=[file], help="print the objects that the operator would apply")
+    command.add_argument("--operator-image", default=OPERATOR_IMAGE, help="image of the proxy (default %(default)s)")
+    commands.add_parser("version", parents=[file], help="print model version and pairing, and what they are made of")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit status: 0, or 1 with the reason on standard error."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        objects = read(arguments.filename, namespace=arguments.namespace)
+    except DocumentError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    if arguments.command == "render":
+        _print(manifest for epd in objects for manifest in render(epd, operator_image=arguments.operator_image))
+    else:
+        _print(map(describe, objects))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
