@@ -113,7 +113,7 @@ CLAIM_SPEC: Final = _object(
             "minItems": 1,
             "maxItems": 4,
             "x-kubernetes-list-type": "atomic",
-            "description": "ReadWriteMany for pods on several nodes; ReadWriteOnce runs all pods on one node.",
+            "description": "ReadWriteMany, the default, for pods on several nodes; ReadWriteOnce puts all on one.",
             "items": {
                 "type": "string",
                 "maxLength": 32,
@@ -139,7 +139,7 @@ CLAIM_SPEC: Final = _object(
         "dataSource": PRESERVED | {"description": "Snapshot or claim to start from."},
         "dataSourceRef": PRESERVED | {"description": "Object to start from."},
     },
-    required=("accessModes", "resources"),
+    required=("resources",),
 )
 
 _ID: Final[Schema] = {"type": "integer", "format": "int64", "minimum": 0, "maximum": 2**31 - 1}

@@ -1,0 +1,160 @@
+"""What a change of each field of the spec does to what runs: the last words of every field's description.
+
+A table of facts, held against the planner by a test; decides nothing itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Final
+
+
+class Key(StrEnum):
+    """A value derived from the spec whose change makes pods restart or caches start empty."""
+
+    MODEL_VERSION = "model version"
+    PAIRING = "pairing"
+    ENCODE = "encode"
+    PREFILL_DECODE = "prefill-decode"
+    PROXY = "proxy"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a change does.
+
+    Attributes:
+        sentence: For people.
+        always: Keys that change with every new value.
+        maybe: Keys that change with some new values.
+    """
+
+    sentence: str
+    always: frozenset[Key] = frozenset()
+    maybe: frozenset[Key] = frozenset()
+
+
+_ENCODE: Final = frozenset({Key.ENCODE})
+_PREFILL_DECODE: Final = frozenset({Key.PREFILL_DECODE})
+_PROXY: Final = frozenset({Key.PROXY})
+_ROLES: Final = _ENCODE | _PREFILL_DECODE
+_VERSION: Final = _ROLES | {Key.MODEL_VERSION, Key.PAIRING}
+_ROLE_FLAGS: Final = "rolls the role; what may change embeddings also makes a new cache version, which rolls all roles."
+
+
+class Effect(Enum):
+    """The changes there are."""
+
+    NONE = Change("none.")
+    SCALES = Change("adds or removes pods; none restarts.")
+    STRATEGY = Change("none; the next rollout goes by it.")
+    SERVICE = Change("updates the Service; no pod restarts.")
+    CLAIM = Change("updates the claim; no pod restarts.")
+    STORAGE = Change("grows the claim; shrinking is refused. No pod restarts.")
+    REFUSED = Change("refused.")
+    TOPOLOGY = Change("adds or removes the role and rolls the others.", maybe=_VERSION | _PROXY)
+    ENCODE = Change("rolls the role.", _ENCODE)
+    PREFILL_DECODE = Change("rolls the role.", _PREFILL_DECODE)
+    ENCODE_FLAGS = Change(_ROLE_FLAGS, _ENCODE, _VERSION)
+    PREFILL_DECODE_FLAGS = Change(_ROLE_FLAGS, _PREFILL_DECODE, _VERSION)
+    ENGINE_FLAGS = Change(
+        "rolls all roles; what may change embeddings also makes a new cache version.", _ROLES, _VERSION
+    )
+    IMAGE = Change("rolls all roles; another minor version of vLLM also makes a new cache version.", _ROLES, _VERSION)
+    ALL = Change("rolls all roles.", _ROLES)
+    EVERYTHING = Change("rolls all roles and the proxy.", _ROLES | _PROXY)
+    PAIRING = Change("rolls all roles; old and new pods are not mixed.", _ROLES | {Key.PAIRING})
+    VERSION = Change("new cache version, rolls all roles.", _VERSION)
+    VERSION_AND_PROXY = Change("new cache version, rolls all roles and the proxy.", _VERSION | _PROXY)
+    PROXY = Change("rolls the proxy.", _PROXY)
+    PROXY_REQUEST = Change(
+        "rolls the proxy, and prefillDecode where its drainTimeout is absent.", _PROXY, _PREFILL_DECODE
+    )
+
+
+def _role(path: str, rolls: Effect, flags: Effect) -> dict[str, Effect]:
+    return {
+        path: Effect.TOPOLOGY,
+        f"{path}.replicas": Effect.SCALES,
+        f"{path}.scaling": Effect.SCALES,
+        f"{path}.parallelism": rolls,
+        f"{path}.resources": rolls,
+        f"{path}.port": rolls,
+        f"{path}.args": flags,
+        f"{path}.env": flags,
+        f"{path}.rollingUpdate": Effect.STRATEGY,
+        f"{path}.startupTimeout": rolls,
+        f"{path}.drainTimeout": rolls,
+        f"{path}.podTemplate": rolls,
+    }
+
+
+EFFECTS: Final[dict[str, Effect]] = {
+    "model.name": Effect.VERSION,
+    "model.revision": Effect.VERSION,
+    "model.servedNames": Effect.ALL,
+    "model.dtype": Effect.VERSION,
+    "model.quantization": Effect.VERSION,
+    "model.maxModelLen": Effect.ALL,
+    "model.processorKwargs": Effect.VERSION,
+    "model.mediaIOKwargs": Effect.VERSION,
+    "model.mediaLimits": Effect.ALL,
+    "model.source": Effect.VERSION,
+    "model.source.huggingFace.tokenSecretRef": Effect.ALL,
+    "model.source.huggingFace.cacheClaim": Effect.ALL,
+    "model.source.huggingFace.offline": Effect.ALL,
+    "engine.image": Effect.IMAGE,
+    "engine.imagePullPolicy": Effect.ALL,
+    "engine.version": Effect.IMAGE,
+    "engine.device": Effect.ALL,
+    "engine.args": Effect.ENGINE_FLAGS,
+    "engine.env": Effect.ENGINE_FLAGS,
+    "engine.podTemplate": Effect.ALL,
+    "imagePullSecrets": Effect.EVERYTHING,
+    **_role("encode", Effect.ENCODE, Effect.ENCODE_FLAGS),
+    **_role("prefillDecode", Effect.PREFILL_DECODE, Effect.PREFILL_DECODE_FLAGS),
+    "encoderCache": Effect.TOPOLOGY,
+    "encoderCache.connector": Effect.PAIRING,
+    "encoderCache.custom": Effect.PAIRING,
+    "encoderCache.extraConfig": Effect.PAIRING,
+    "encoderCache.hashAlgorithm": Effect.VERSION_AND_PROXY,
+    "encoderCache.salt": Effect.VERSION_AND_PROXY,
+    "encoderCache.volume": Effect.PAIRING,
+    "encoderCache.volume.volumeClaimTemplate": Effect.PAIRING,
+    "encoderCache.volume.volumeClaimTemplate.metadata": Effect.CLAIM,
+    "encoderCache.volume.volumeClaimTemplate.spec": Effect.CLAIM,
+    "encoderCache.volume.volumeClaimTemplate.spec.storageClassName": Effect.REFUSED,
+    "encoderCache.volume.volumeClaimTemplate.spec.accessModes": Effect.REFUSED,
+    "encoderCache.volume.volumeClaimTemplate.spec.volumeName": Effect.REFUSED,
+    "encoderCache.volume.volumeClaimTemplate.spec.selector": Effect.REFUSED,
+    "encoderCache.volume.volumeClaimTemplate.spec.volumeMode": Effect.REFUSED,
+    "encoderCache.volume.volumeClaimTemplate.spec.dataSource": Effect.REFUSED,
+    "encoderCache.volume.volumeClaimTemplate.spec.dataSourceRef": Effect.REFUSED,
+    "encoderCache.volume.volumeClaimTemplate.spec.resources.requests.storage": Effect.STORAGE,
+    "encoderCache.reclaimPolicy": Effect.NONE,
+    "proxy.replicas": Effect.SCALES,
+    "proxy.encoderFailurePolicy": Effect.PROXY,
+    "proxy.timeouts": Effect.PROXY,
+    "proxy.timeouts.request": Effect.PROXY_REQUEST,
+    "proxy.limits": Effect.PROXY,
+    "proxy.service": Effect.SERVICE,
+    "proxy.media": Effect.PROXY,
+    "proxy.media.allowedDomains": Effect.EVERYTHING,
+    "proxy.resources": Effect.PROXY,
+    "proxy.podTemplate": Effect.PROXY,
+    "securityContext": Effect.EVERYTHING,
+    "paused": Effect.NONE,
+    "suspend": Effect.SCALES,
+    "restartedAt": Effect.ALL,
+}
+"""Path below `spec` -> what its change does; a path without an entry has that of its parent."""
+
+
+def effect(path: str) -> Effect | None:
+    """Return what a change of the field at `path` (below `spec`, such as `model.dtype`) does; None for mere groups."""
+    while path:
+        if path in EFFECTS:
+            return EFFECTS[path]
+        path = path.rpartition(".")[0]
+    return None
