@@ -122,13 +122,15 @@ def _part(part: object, *, path: str, policy: MediaPolicy, items: dict[str, Medi
     if not isinstance(part, dict):
         raise InvalidRequestError("a content part must be an object", param=path)
     kind = part.get("type")
+    if kind is not None and not isinstance(kind, str):
+        raise InvalidRequestError("type must be a string", param=f"{path}.type")
     for key in part:
         if key.endswith("_embeds") or (key in KINDS and key != kind):
             raise InvalidRequestError(f"{key} is not accepted in a part of type {kind}", param=f"{path}.{key}")
     if kind in _TEXT_TYPES:
         part.pop("uuid", None)
         return part
-    if not isinstance(kind, str) or kind not in KINDS:
+    if kind not in KINDS:
         accepted = ", ".join(["text", *KINDS])
         raise InvalidRequestError(f"part type {kind!r} is not accepted, only {accepted}", param=f"{path}.type")
     item = parse_media(part, path=path, policy=policy)

@@ -45,7 +45,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class DataPort:
-    """Handles requests of clients. `draining` makes answers close connections; `idle` is set while none is in flight."""
+    """Handles clients. `draining` makes answers close connections; `idle` is set while no request is in flight."""
 
     def __init__(self, *, settings: Settings, exchange: Exchange, metrics: Metrics) -> None:
         self._settings = settings
@@ -79,6 +79,10 @@ class DataPort:
             except asyncio.CancelledError:
                 self._metrics.client_left()
                 raise
+            except Exception:
+                log.exception("%s %s failed", request_id, route)
+                error = ProxyError("the proxy failed; its log says more under this request's id")
+                reply = Reply(status=error.status, headers=error.headers(), body=error.body())
             self._metrics.request(route=route, code=reply.status)
             reply.headers["x-request-id"] = request_id
             return await self._send(request, reply)

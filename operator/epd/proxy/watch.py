@@ -139,6 +139,8 @@ async def kubernetes_pods(*, namespace: str, epd: str) -> tuple[KubernetesPods, 
     if "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ:
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     else:
-        await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        await config.load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=os.environ.get("KUBECONFIG"), client_configuration=configuration
+        )
     api_client = client.ApiClient(configuration)
     return KubernetesPods(client.CoreV1Api(api_client), namespace=namespace, epd=epd), api_client.close

@@ -1,0 +1,163 @@
+"""The real process, in static mode: flags, readiness, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from protocol.proxy import stubs
+from protocol.proxy.stubs import CHAT, decoder, encoder, image
+
+OPERATOR = Path(__file__).parents[3] / "operator"
+
+
+@dataclass
+class Running:
+    process: asyncio.subprocess.Process
+    data: str
+    admin: str
+    http: aiohttp.ClientSession
+
+    async def ready(self, code: int) -> None:
+        """Wait for readiness to answer `code`."""
+        while True:
+            async with self.http.get(f"{self.admin}/readyz") as answer:
+                if answer.status == code:
+                    return
+            await asyncio.sleep(0.02)
+
+    async def chat(self, **fields: object) -> aiohttp.ClientResponse:
+        body = {"messages": [{"role": "user", "content": [image()]}], **fields}
+        return await self.http.post(self.data + CHAT, json=body)
+
+
+async def start(*flags: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "epd.proxy.main", "--host", "127.0.0.1", "--port", "0", "--admin-port", "0"),
+        *flags,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(OPERATOR)},
+    )
+
+
+@asynccontextmanager
+async def running(*flags: str) -> AsyncIterator[Running]:
+    process = await start(*flags)
+    ports: dict[str, str] = {}
+    try:
+        assert process.stderr is not None
+        while len(ports) < 2:
+            line = (await process.stderr.readline()).decode()
+            assert line, "the proxy ended before it listened"
+            if match := re.search(r"(data|admin) port listens on (\S+)", line):
+                ports[match[1]] = f"http://{match[2]}"
+        async with aiohttp.ClientSession() as http:
+            yield Running(process, ports["data"], ports["admin"], http)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def servers(e: stubs.StubEngine, pd: stubs.StubEngine) -> tuple[str, ...]:
+    flags = ("--encode-servers-urls", e.address, "--prefill-servers-urls", "disable")
+    return (*flags, "--decode-servers-urls", pd.address)
+
+
+async def test_sigterm_lets_requests_end_and_exits_0() -> None:
+    release = asyncio.Event()
+
+    async def slow(engine: stubs.StubEngine, request: stubs.web.Request, document: dict[str, object]) -> object:
+        response = stubs.web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(stubs.ROLE_CHUNK + stubs.content_chunk("re"))
+        await release.wait()
+        await response.write(stubs.content_chunk("d") + stubs.DONE)
+        return response
+
+    e, pd = encoder(), decoder(behave=slow)  # type: ignore[arg-type] # returns a StreamResponse
+    async with e.serve(), pd.serve(), running(*servers(e, pd), "--drain-delay", "1s") as proxy:
+        await proxy.ready(200)
+        streaming = await proxy.chat(stream=True)
+        assert streaming.headers["x-epd-encoders"] == e.address.removeprefix("http://")
+        proxy.process.send_signal(signal.SIGTERM)
+        await proxy.ready(503)
+        # endpoints still point here, so requests are still answered, on connections that close
+        late = await proxy.http.get(f"{proxy.data}/v1/models")
+        assert (late.status, late.headers["connection"]) == (200, "close")
+        await wait_until_closed(proxy.data)
+        assert proxy.process.returncode is None
+        release.set()
+        assert (await streaming.read()).endswith(stubs.content_chunk("d") + stubs.DONE)
+        assert await proxy.process.wait() == 0
+
+
+async def test_the_drain_timeout_breaks_off_what_is_left() -> None:
+    e, pd = encoder(), decoder(behave=stubs.hangs)
+    flags = ("--drain-delay", "1s", "--drain-timeout", "1s")
+    async with e.serve(), pd.serve(), running(*servers(e, pd), *flags) as proxy:
+        await proxy.ready(200)
+        request = asyncio.create_task(proxy.chat())
+        await pd.started.wait()
+        proxy.process.send_signal(signal.SIGTERM)
+        assert await proxy.process.wait() == 0
+        await asyncio.wait([request])
+        assert isinstance(request.exception(), aiohttp.ClientError)
+
+
+async def test_a_dead_static_engine_is_not_in_rotation() -> None:
+    e, pd = encoder(), decoder()
+    async with pd.serve(), running(*servers(await _once(e), pd)) as proxy:
+        await proxy.ready(200)
+        answer = await proxy.chat()
+        assert (answer.status, answer.headers["x-epd-encode"]) == (200, "fallback")
+        topology = await (await proxy.http.get(f"{proxy.admin}/topology")).json()
+        assert {m["role"]: m["ready"] for m in topology["members"]} == {"encode": False, "prefill-decode": True}
+
+
+async def test_contradicting_flags_exit_2_and_say_why() -> None:
+    table = {
+        (
+            "--decode-servers-urls",
+            "http://127.0.0.1:1",
+            "--prefill-servers-urls",
+            "http://127.0.0.1:2",
+        ): "not supported",
+        (): "give either",
+        ("--namespace", "a"): "give either",
+        ("--encode-servers-urls", "http://127.0.0.1:1"): "--decode-servers-urls is missing",
+        ("--namespace", "a", "--epd", "b", "--roles", "prefill,decode"): "not supported",
+        ("--namespace", "a", "--epd", "b", "--request-timeout", "10"): "is no duration",
+    }
+    for flags, words in table.items():
+        process = await start(*flags)
+        _, errors = await process.communicate()
+        assert process.returncode == 2
+        assert words in errors.decode(), errors.decode()
+
+
+async def _once(engine: stubs.StubEngine) -> stubs.StubEngine:
+    """Give `engine` an address where nobody listens any more."""
+    async with engine.serve():
+        return engine
+
+
+async def wait_until_closed(url: str) -> None:
+    host, _, port = url.removeprefix("http://").partition(":")
+    while True:
+        try:
+            _, writer = await asyncio.open_connection(host, int(port))
+        except ConnectionRefusedError:
+            return
+        writer.close()
+        await asyncio.sleep(0.05)

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from epd.proxy import errors
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind", "code", "retry_after"),
+    [
+        (errors.ProxyError("m"), 500, "server_error", "internal_error", None),
+        (errors.InvalidRequestError("m", param="a.b"), 400, "invalid_request_error", "invalid_request", None),
+        (errors.InvalidRequestError("m", code="c"), 400, "invalid_request_error", "c", None),
+        (errors.NotFoundError("m"), 404, "invalid_request_error", "route_not_found", None),
+        (errors.MethodNotAllowedError("m"), 405, "invalid_request_error", "method_not_allowed", None),
+        (errors.BodyTooLargeError("m"), 413, "invalid_request_error", "body_too_large", None),
+        (errors.OverloadedError("m"), 429, "rate_limit_error", "too_many_requests", "1"),
+        (errors.UnavailableError("m"), 503, "server_error", "no_ready_engine", "5"),
+        (errors.EncoderUnavailableError("m"), 503, "server_error", "encoder_unavailable", "5"),
+        (errors.FallbackLimitError("m"), 503, "server_error", "too_many_fallback_encodes", "1"),
+        (errors.SuspendedError("m"), 503, "server_error", "suspended", "60"),
+        (errors.RequestTimeoutError("m"), 504, "server_error", "request_timeout", None),
+    ],
+)
+def test_every_error_has_openais_shape(
+    error: errors.ProxyError, status: int, kind: str, code: str, retry_after: str | None
+) -> None:
+    body = {"message": "m", "type": kind, "code": code, "param": error.param}
+    assert (error.status, json.loads(error.body())) == (status, {"error": body})
+    assert error.headers().get("retry-after") == retry_after
+    assert error.headers()["content-type"] == "application/json"

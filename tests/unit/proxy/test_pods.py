@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from epd.api.names import Role
+from epd.proxy.pods import Member, Members, member_of
+
+
+def pod(name: str = "a", **changes: Any) -> dict[str, Any]:
+    """A pod in rotation; `changes` replace labels, status, containers or metadata fields."""
+    labels = {"llm-d.ai/role": "encode", "epd.dev/pairing": "p1", "epd.dev/model-version": "v1-x"}
+    metadata = {"name": name, "labels": labels | changes.get("labels", {})} | changes.get("metadata", {})
+    ports = [{"name": "metrics", "containerPort": 1}, {"name": "http", "containerPort": 8000}]
+    containers = [
+        {"name": "sidecar", "ports": [{"name": "http", "containerPort": 2}]},
+        {"name": "engine", "ports": ports},
+    ]
+    status = {"podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
+    return {
+        "metadata": metadata,
+        "spec": {"containers": changes.get("containers", containers)},
+        "status": status | changes.get("status", {}),
+    }
+
+
+READY = Member(
+    name="a", role=Role.ENCODE, pairing="p1", address="http://10.0.0.1:8000", ready=True, model_version="v1-x"
+)
+
+
+def test_a_pod_in_rotation() -> None:
+    assert member_of(pod()) == READY
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+        {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
+        {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}},
+        {"status": {"conditions": [{"type": "ContainersReady", "status": "True"}]}},
+        {"status": {"conditions": None}},
+    ],
+)
+def test_a_pod_out_of_rotation(changes: dict[str, Any]) -> None:
+    member = member_of(pod(**changes))
+    assert member is not None
+    assert not member.ready
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"labels": {"llm-d.ai/role": "proxy"}},
+        {"metadata": {"labels": None}},
+        {"status": {"podIP": None}},
+        {"containers": []},
+        {"containers": [{"name": "engine"}]},
+        {"containers": [{"name": "engine", "ports": [{"name": "metrics", "containerPort": 1}]}]},
+    ],
+)
+def test_what_is_no_engine(changes: dict[str, Any]) -> None:
+    assert member_of(pod(**changes)) is None
+
+
+def test_ipv6() -> None:
+    member = member_of(pod(status={"podIP": "fd00::1"}))
+    assert member is not None
+    assert member.address == "http://[fd00::1]:8000"
+
+
+def test_members_follow_lists_and_events() -> None:
+    members = Members()
+    assert not members.synced
+    members.replace_pods([pod("b"), pod("a"), pod("proxy", labels={"llm-d.ai/role": "proxy"})])
+    assert members.synced
+    assert [m.name for m in members.all()] == ["a", "b"]
+    members.apply_event("ADDED", pod("c", labels={"llm-d.ai/role": "prefill-decode"}))
+    members.apply_event("MODIFIED", pod("b", metadata={"deletionTimestamp": "x"}))
+    assert [m.name for m in members.ready(Role.ENCODE)] == ["a"]
+    assert [m.name for m in members.ready(Role.PREFILL_DECODE)] == ["c"]
+    members.apply_event("MODIFIED", pod("a", status={"podIP": ""}))
+    members.apply_event("DELETED", pod("c", labels={"llm-d.ai/role": "prefill-decode"}))
+    members.apply_event("DELETED", pod("never seen"))
+    assert [m.name for m in members.all()] == ["b"]
+    members.replace_pods([])
+    assert members.all() == ()

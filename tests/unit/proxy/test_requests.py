@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from epd.proxy.errors import InvalidRequestError
+from epd.proxy.media import MediaPolicy
+from epd.proxy.requests import (
+    parse_chat,
+    parse_completion,
+    primer_body,
+    reported_identifiers,
+    strip_answer,
+)
+
+POLICY = MediaPolicy()
+A = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+B = {"type": "image_url", "image_url": {"url": "data:image/png;base64,BBBB"}}
+
+
+def chat(*content: Any, **fields: Any) -> bytes:
+    return json.dumps({"messages": [{"role": "user", "content": list(content)}], **fields}).encode()
+
+
+def identifier(part: dict[str, Any]) -> str:
+    [item] = parse_chat(chat(part), policy=POLICY).items
+    assert item.identifier is not None
+    return item.identifier
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"messages": []},
+        {"messages": [{"role": "user", "content": "hi"}], "temperature": 0.5},
+        {"messages": [{"role": "assistant", "content": None, "tool_calls": []}]},
+        {"messages": [{"role": "assistant", "tool_calls": []}]},
+        {"messages": [{"role": "user", "content": ["a plain string", {"type": "text", "text": "x"}]}]},
+        {"messages": [{"role": "user", "content": "\ud800 ü 🙂"}]},
+    ],
+)
+def test_text_is_left_as_it_is(document: dict[str, Any]) -> None:
+    parsed = parse_chat(json.dumps(document).encode(), policy=POLICY)
+    assert parsed.items == ()
+    assert json.loads(parsed.body) == document
+
+
+def test_items_are_distinct_and_in_prompt_order_over_all_messages() -> None:
+    messages = [{"role": "user", "content": [B, A]}, {"role": "tool", "content": [A]}]
+    parsed = parse_chat(json.dumps({"messages": messages}).encode(), policy=POLICY)
+    assert [item.part() for item in parsed.items] == [{**B, "uuid": identifier(B)}, {**A, "uuid": identifier(A)}]
+    sent = json.loads(parsed.body)["messages"]
+    assert sent[1]["content"] == [{**A, "uuid": identifier(A)}]
+
+
+def test_what_clients_may_not_send_is_stripped() -> None:
+    transfer = {"ec_transfer_params": {"x": {}}, "kv_transfer_params": {"remote_host": "h"}}
+    body = chat({"type": "text", "text": "t", "uuid": "u"}, vllm_xargs={**transfer, "a": 1}, **transfer)
+    assert json.loads(parse_chat(body, policy=POLICY).body) == {
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "t"}]}],
+        "vllm_xargs": {"a": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (chat({"type": "image_embeds", "image_embeds": "x"}), "messages[0].content[0].image_embeds"),
+        (chat("a", {"type": "text", "text": "t", "audio_embeds": "x"}), "messages[0].content[1].audio_embeds"),
+        (chat({**A, "video_embeds": None}), "messages[0].content[0].video_embeds"),
+        (chat({**A, "video_url": {"url": "file:///x"}}), "messages[0].content[0].video_url"),
+        (chat({"type": "text", "text": "t", "image_url": {}}), "messages[0].content[0].image_url"),
+        (chat({"image_url": {"url": "file:///x"}}), "messages[0].content[0].image_url"),
+        (chat({"type": "input_image", "input_image": "file:///x"}), "messages[0].content[0].type"),
+        (chat({"type": ["image_url"]}), "messages[0].content[0].type"),
+        (chat({}), "messages[0].content[0].type"),
+        (chat(7), "messages[0].content[0]"),
+        (chat(prompt_embeds="x"), "prompt_embeds"),
+        (b'{"messages":[{"content":{"type":"image_url"}}]}', "messages[0].content"),
+        (b'{"messages":["x"]}', "messages[0]"),
+        (b'{"messages":{}}', "messages"),
+        (b"{}", "messages"),
+    ],
+)
+def test_what_is_refused_names_its_path(body: bytes, param: str) -> None:
+    with pytest.raises(InvalidRequestError) as refusal:
+        parse_chat(body, policy=POLICY)
+    assert refusal.value.param == param
+    assert json.loads(refusal.value.body())["error"]["param"] == param
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"\xff", b'{"messages":[],"a":NaN}', b'{"messages":[],"a":1e999}', b"[" * 100_000]
+)
+def test_what_is_no_json_object_is_refused(body: bytes) -> None:
+    for parse in (lambda b: parse_chat(b, policy=POLICY), parse_completion):
+        with pytest.raises(InvalidRequestError) as refusal:
+            parse(body)
+        assert refusal.value.error_code == "invalid_json"
+
+
+def test_a_repeated_key_reaches_the_engine_once() -> None:
+    parsed = parse_chat(b'{"messages":[{"content":[{"type":"image_pil"}]}],"messages":[]}', policy=POLICY)
+    assert parsed.body == b'{"messages":[]}'
+
+
+def test_a_primer_has_the_items_and_what_keys_depend_on() -> None:
+    options = {"mm_processor_kwargs": {"a": 1}, "media_io_kwargs": {"video": {"fps": 1}}, "priority": 0}
+    request = parse_chat(
+        chat(A, {"type": "text", "text": "t"}, model="m", session_id="s", temperature=1, stream=True, **options),
+        policy=POLICY,
+    )
+    assert json.loads(primer_body(request, request.items)) == {
+        "model": "m",
+        "session_id": "s",
+        **options,
+        "stream": False,
+        "messages": [{"role": "user", "content": [{**A, "uuid": identifier(A)}]}],
+    }
+
+
+def test_work_is_shared_only_between_requests_of_equal_keys() -> None:
+    def key(authorization: str = "", part: dict[str, Any] = A, **fields: Any) -> str:
+        request = parse_chat(chat(part, **fields), policy=POLICY)
+        return request.work_key(request.items[0], authorization=authorization)
+
+    assert key() == key(temperature=1, stream=True)
+    variants = [key(), key("Bearer x"), key(part=B), key(model="m"), key(mm_processor_kwargs={"a": 1})]
+    assert len(set(variants)) == len(variants)
+
+
+def test_completions_keep_their_prompt_and_lose_transfer_fields() -> None:
+    parsed = parse_completion(b'{"prompt":[1,2],"ec_transfer_params":{}}')
+    assert (parsed.body, parsed.items) == (b'{"prompt":[1,2]}', ())
+    with pytest.raises(InvalidRequestError) as refusal:
+        parse_completion(b'{"prompt_embeds":"x"}')
+    assert refusal.value.param == "prompt_embeds"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({"ec_transfer_params": {"k": {"item_indices": [1], "metadata": {}}, "l": {"item_indices": [0, 2]}}}, "l k l"),
+        ({"ec_transfer_params": {"k": {"item_indices": [7, -1, "0"]}, "l": {}, "m": None}}, "  "),
+        ({"ec_transfer_params": None}, "  "),
+        ({}, "  "),
+        ([], "  "),
+    ],
+)
+def test_reported_identifiers_are_matched_by_index(answer: Any, expected: str) -> None:
+    assert reported_identifiers(json.dumps(answer).encode(), 3) == tuple(expected.split(" "))
+
+
+def test_reported_identifiers_of_no_json() -> None:
+    assert reported_identifiers(b"\xff", 1) == ("",)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (b'{"a": 1}', b'{"a": 1}'),
+        (b'{"a":1,"kv_transfer_params":null,"ec_transfer_params":{"k":{}}}', b'{"a":1}'),
+        (b'{"text": "say kv_transfer_params"}', b'{"text": "say kv_transfer_params"}'),
+        (b'["kv_transfer_params"]', b'["kv_transfer_params"]'),
+        (b'{"kv_transfer_params": ', b'{"kv_transfer_params": '),
+    ],
+)
+def test_answers_lose_transfer_fields_and_nothing_else(answer: bytes, expected: bytes) -> None:
+    assert strip_answer(answer) == expected

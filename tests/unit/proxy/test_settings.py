@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+
+from epd.api import types
+from epd.api.names import Role
+from epd.proxy import identifiers
+from epd.proxy.pods import Member
+from epd.proxy.settings import (
+    EncoderFailurePolicy,
+    parse_bytes,
+    parse_domains,
+    parse_duration,
+    parse_roles,
+    parse_servers,
+)
+
+
+def test_enumerations_are_those_of_the_api() -> None:
+    assert [str(value) for value in EncoderFailurePolicy] == [str(v) for v in types.EncoderFailurePolicy]
+    assert [str(value) for value in identifiers.HashAlgorithm] == [str(v) for v in types.HashAlgorithm]
+
+
+def test_values() -> None:
+    assert [parse_duration(text) for text in ("90s", "10m", "1h30m")] == [90, 600, 5400]
+    assert [parse_bytes(text) for text in ("1000", "64Mi", "1k")] == [1000, 64 << 20, 1000]
+    assert parse_domains(" A.com., b.com ,") == frozenset({"a.com", "b.com"})
+    assert parse_roles("encode,prefill-decode") == {Role.ENCODE, Role.PREFILL_DECODE}
+    assert parse_roles("prefill-decode") == {Role.PREFILL_DECODE}
+
+
+@pytest.mark.parametrize("text", ["", "0s", "10", "1d", "-1s", "1s1m"])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(ValueError, match="is no"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["", "0", "100m", "-1", "64 Mi"])
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(ValueError, match="is (no quantity|less than one byte)"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("encode", "must be among"),
+        ("encode,prefill,decode", "not supported yet"),
+        ("gpu", "roles are"),
+        ("", "must be"),
+    ],
+)
+def test_no_topologies(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_roles(text)
+
+
+def test_servers() -> None:
+    assert parse_servers("http://a:1/, http://b:2", role=Role.ENCODE) == tuple(
+        Member(name=name, role=Role.ENCODE, pairing="static", address=f"http://{name}", ready=False)
+        for name in ("a:1", "b:2")
+    )
+    for text in ("a:1", "https://a:1", "http://a/v1", "http:///x"):
+        with pytest.raises(ValueError, match="is no base URL"):
+            parse_servers(text, role=Role.ENCODE)
