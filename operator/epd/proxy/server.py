@@ -81,8 +81,8 @@ class DataPort:
                 raise
             except Exception:
                 log.exception("%s %s failed", request_id, route)
-                error = ProxyError("the proxy failed; its log says more under this request's id")
-                reply = Reply(status=error.status, headers=error.headers(), body=error.body())
+                defect = ProxyError("the proxy failed; its log says more under this request's id")
+                reply = Reply(status=defect.status, headers=defect.headers(), body=defect.body())
             self._metrics.request(route=route, code=reply.status)
             reply.headers["x-request-id"] = request_id
             return await self._send(request, reply)

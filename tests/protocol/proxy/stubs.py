@@ -206,6 +206,13 @@ class Proxy:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what no Event announces, at most 10 s."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - counters and members have no Event to wait for
+            await asyncio.sleep(0.002)
+
+
 def image(url: str = PNG, **fields: Any) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}, **fields}
 

@@ -270,11 +270,9 @@ async def test_a_shared_primer_outlives_the_client_that_began_it() -> None:
         first = asyncio.create_task(p.chat(image()))
         await e.started.wait()
         second = asyncio.create_task(p.chat(image()))
-        while p.value("epd_proxy_encode_wanted_items_total", role="encode") < 2:
-            await asyncio.sleep(0)
+        await stubs.until(lambda: p.value("epd_proxy_encode_wanted_items_total", role="encode") == 2)
         first.cancel()
-        while p.data_port.in_flight > 1:
-            await asyncio.sleep(0)
+        await stubs.until(lambda: p.data_port.in_flight == 1)
         release.set()
         answer = await second
         assert (answer.status, answer.headers["x-epd-encoders"]) == (200, "e0")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from aiohttp import web
 from epd.api.names import Role
 from epd.proxy.pods import Members
 from epd.proxy.watch import follow, kubernetes_pods
+from protocol.proxy.stubs import until
 
 GONE = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
 
@@ -57,11 +58,6 @@ class Following:
     server: ApiServer
     members: Members
     errors: list[None]
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not condition():
-                await asyncio.sleep(0.005)
 
     def names(self) -> list[str]:
         return [member.name for member in self.members.ready(Role.ENCODE)]
@@ -110,7 +106,7 @@ async def _served(server: ApiServer) -> AsyncIterator[str]:
 
 
 async def test_it_lists_then_watches_from_there(following: Following) -> None:
-    await following.until(lambda: len(following.server.queries) == 2)
+    await until(lambda: len(following.server.queries) == 2)
     assert following.names() == ["a", "b"]
     listing, watching = following.server.queries
     assert listing == {"labelSelector": "epd.dev/name=demo,llm-d.ai/role"}
@@ -128,33 +124,33 @@ async def test_events_move_members(following: Following) -> None:
         ("DELETED", pod("c"), []),
     ):
         following.server.events.put_nowait({"type": kind, "object": changed})
-        await following.until(lambda names=names: following.names() == names)
+        await until(lambda names=names: following.names() == names)
     assert len(following.server.queries) == 2
 
 
 async def test_a_pod_that_vanished_unseen_leaves_after_410(following: Following) -> None:
-    await following.until(lambda: following.names() == ["a", "b"])
+    await until(lambda: following.names() == ["a", "b"])
     del following.server.pods["a"]
     following.server.events.put_nowait(GONE)
-    await following.until(lambda: following.names() == ["b"])
+    await until(lambda: following.names() == ["b"])
     assert following.errors == [None]
 
 
 async def test_a_watch_that_ends_is_followed_by_a_list(following: Following) -> None:
-    await following.until(lambda: following.names() == ["a", "b"])
+    await until(lambda: following.names() == ["a", "b"])
     del following.server.pods["b"]
     following.server.events.put_nowait(None)
-    await following.until(lambda: following.names() == ["a"])
+    await until(lambda: following.names() == ["a"])
     assert following.errors == []
 
 
 async def test_the_last_known_members_stay_while_the_api_server_is_away(following: Following) -> None:
-    await following.until(lambda: following.names() == ["a", "b"])
+    await until(lambda: following.names() == ["a", "b"])
     following.server.failing = 500
     following.server.events.put_nowait(None)
-    await following.until(lambda: len(following.errors) >= 3)
+    await until(lambda: len(following.errors) >= 3)
     assert following.names() == ["a", "b"]
     assert following.members.synced
     del following.server.pods["a"]
     following.server.failing = 0
-    await following.until(lambda: following.names() == ["b"])
+    await until(lambda: following.names() == ["b"])

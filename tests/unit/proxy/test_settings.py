@@ -37,7 +37,7 @@ def test_no_durations(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "100m", "-1", "64 Mi"])
 def test_no_sizes(text: str) -> None:
-    with pytest.raises(ValueError, match="is (no quantity|less than one byte)"):
+    with pytest.raises(ValueError, match=r"is (no quantity|less than one byte)"):
         parse_bytes(text)
 
 

@@ -1,0 +1,177 @@
+"""A transport without sockets: engines answer from a script, and every call is on record."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from epd.api.names import Role
+from epd.proxy.exchange import Exchange
+from epd.proxy.media import MediaPolicy
+from epd.proxy.metrics import Metrics
+from epd.proxy.pods import Member, Members
+from epd.proxy.prefill import Arrival
+from epd.proxy.requests import CHAT_PATH, parse_chat
+from epd.proxy.routing import InFlight
+from epd.proxy.settings import EncoderFailurePolicy, Limits
+from epd.proxy.transport import Call, Cause, TransportError
+
+STREAM = {"content-type": "text/event-stream"}
+JSON = {"content-type": "application/json"}
+ROLE_CHUNK = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'
+CONTENT = b'data: {"choices":[{"delta":{"content":"red"}}]}\n\n'
+
+
+@dataclass
+class Scripted:
+    """One answer. A `TransportError` among `chunks` is raised there; None waits for ever."""
+
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=lambda: JSON)
+    chunks: list[bytes | TransportError | None] = field(default_factory=list)
+    closed: int = 0
+
+    async def read(self) -> bytes:
+        body = b""
+        while chunk := await self.read_chunk():
+            body += chunk
+        return body
+
+    async def read_chunk(self) -> bytes:
+        if not self.chunks:
+            return b""
+        chunk = self.chunks.pop(0)
+        if chunk is None:
+            await asyncio.Event().wait()
+        if isinstance(chunk, TransportError):
+            raise chunk
+        assert chunk is not None
+        return chunk
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def document(value: Any, status: int = 200) -> Scripted:
+    return Scripted(status=status, chunks=[json.dumps(value).encode()])
+
+
+def streamed(*chunks: bytes | TransportError | None) -> Scripted:
+    return Scripted(headers=STREAM, chunks=list(chunks))
+
+
+def broken(cause: Cause) -> TransportError:
+    return TransportError(cause, str(cause))
+
+
+HANG = asyncio.Event  # a script entry: the engine takes the call and never answers
+
+
+@dataclass
+class Engines:
+    """Answers calls by member name: the next of its script, else the usual answer of its role."""
+
+    scripts: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    answers: list[Scripted] = field(default_factory=list)
+    gate: asyncio.Event | None = None
+
+    async def send(self, call: Call) -> Scripted:
+        name = call.address.removeprefix("http://")
+        self.calls.append((name, json.loads(call.body or b"{}")))
+        script = self.scripts[name]
+        answer = script.pop(0) if script else self._usual(name, call)
+        try:
+            # one step of the loop at least, as with any socket
+            await (self.gate.wait() if self.gate else asyncio.sleep(0))
+            if answer is HANG:
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(name)
+            raise
+        if isinstance(answer, TransportError):
+            raise answer
+        # a copy, since tables share scripted answers between tests
+        answer = replace(answer, chunks=list(answer.chunks))
+        self.answers.append(answer)
+        return answer
+
+    def _usual(self, name: str, call: Call) -> Scripted:
+        if not name.startswith("e"):
+            return document({"choices": [{"message": {"content": "red"}}]})
+        parts = json.loads(call.body)["messages"][0]["content"]
+        return document({"ec_transfer_params": {part["uuid"]: {"item_indices": [n]} for n, part in enumerate(parts)}})
+
+    def called(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+
+async def settle() -> None:
+    """Let cancelled tasks end and their callbacks run: nothing scripted needs more steps of the loop."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def member(name: str, pairing: str = "p", *, ready: bool = True) -> Member:
+    role = Role.ENCODE if name.startswith("e") else Role.PREFILL_DECODE
+    return Member(name=name, role=role, pairing=pairing, address=f"http://{name}", ready=ready)
+
+
+@dataclass
+class Bench:
+    """An exchange over scripted engines."""
+
+    exchange: Exchange
+    engines: Engines
+    members: Members
+    load: InFlight
+    metrics: Metrics
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, {"namespace": "", "epd": "", **labels}) or 0.0
+
+
+def bench(
+    *members: Member,
+    policy: EncoderFailurePolicy = EncoderFailurePolicy.FALLBACK,
+    encodes: bool = True,
+    limits: Limits | None = None,
+    scripts: dict[str, list[Any]] | None = None,
+) -> Bench:
+    engines, known, load, metrics = Engines(), Members(), InFlight(), Metrics(namespace="", epd="")
+    known.replace(members)
+    engines.scripts.update(scripts or {})
+    exchange = Exchange(
+        encodes=encodes,
+        policy=policy,
+        limits=limits or Limits(),
+        transport=engines,
+        members=known,
+        load=load,
+        metrics=metrics,
+    )
+    return Bench(exchange, engines, known, load, metrics)
+
+
+def arrival(
+    *pictures: str, request_id: str = "r", seconds: float = 60, headers: dict[str, str] | None = None
+) -> Arrival:
+    """A request with `pictures` (base64 texts)."""
+    content: list[dict[str, Any]] = [{"type": "text", "text": "What colour?"}]
+    content += [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{p}"}} for p in pictures]
+    body = json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
+    now = time.monotonic()
+    return Arrival(
+        path=CHAT_PATH,
+        request=parse_chat(body, policy=MediaPolicy()),
+        request_id=request_id,
+        headers=headers or {},
+        arrived=now,
+        deadline=now + seconds,
+    )

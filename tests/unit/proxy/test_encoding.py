@@ -1,0 +1,165 @@
+"""Primers: who is asked, what is shared, what is broken off."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from epd.proxy.encoding import NO_ENCODER, Encoded, EncodeFailure, EncodeOrder, Encoding
+from epd.proxy.prefill import Arrival
+from epd.proxy.transport import Cause
+from unit.proxy.engines import HANG, Bench, arrival, bench, broken, document, member, settle
+
+E0, E1, E2 = member("e0"), member("e1"), member("e2")
+
+
+def encoding(b: Bench, seconds: float = 60) -> Encoding:
+    return Encoding(transport=b.engines, members=b.members, load=b.load, metrics=b.metrics, attempt_seconds=seconds)
+
+
+def order(request: Arrival, pairing: str = "p") -> EncodeOrder:
+    return EncodeOrder(request=request.request, pairing=pairing, request_id="r", headers=request.headers)
+
+
+def uuids(b: Bench) -> list[list[str]]:
+    return [[part["uuid"] for part in body["messages"][0]["content"]] for _, body in b.engines.calls]
+
+
+async def held(b: Bench, calls: int) -> None:
+    """Wait until `calls` have reached the gate."""
+    async with asyncio.timeout(10):
+        while len(b.engines.calls) < calls:
+            await asyncio.sleep(0)
+
+
+async def test_images_for_one_encoder_share_a_primer() -> None:
+    b = bench(E0)
+    [result] = await encoding(b).encode(order(arrival("AAAA", "BBBB")))
+    assert isinstance(result, Encoded)
+    assert result.encoder == "e0"
+    assert [list(result.identifiers.values())] == uuids(b)
+    assert b.load.counts() == {}
+
+
+async def test_many_items_spread_over_all_encoders_at_once() -> None:
+    b = bench(E0, E1, E2)
+    b.engines.gate = asyncio.Event()
+    task = asyncio.create_task(encoding(b).encode(order(arrival(*(f"AAA{n}" for n in range(9))))))
+    await held(b, 3)
+    assert sorted(b.engines.called()) == ["e0", "e1", "e2"]
+    # 1.25 times the fair share of 3, rounded up
+    assert sum(b.load.counts().values()) == 9
+    assert max(b.load.counts().values()) <= 4
+    b.engines.gate.set()
+    assert len(await task) == 3
+
+
+async def test_encoders_of_another_pairing_are_not_asked() -> None:
+    b = bench(member("e0", "old"), member("e1", "new"), member("e2", "new", ready=False))
+    [result] = await encoding(b).encode(order(arrival("AAAA"), "new"))
+    assert b.engines.called() == ["e1"]
+    assert isinstance(result, Encoded)
+    assert await encoding(b).encode(order(arrival("AAAA"), "none")) == [EncodeFailure(reason=NO_ENCODER)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "failure"),
+    [
+        (document({"error": 1}, 500), EncodeFailure(reason="status", status=500, body=b'{"error": 1}')),
+        (broken(Cause.REFUSED), EncodeFailure(reason="refused")),
+        (broken(Cause.DISCONNECTED), EncodeFailure(reason="disconnected")),
+        (HANG, EncodeFailure(reason="timeout")),
+    ],
+)
+async def test_one_other_encoder_is_tried(fault: object, failure: EncodeFailure) -> None:
+    b = bench(E0, E1, E2, scripts={name: [fault] for name in ("e0", "e1", "e2")})
+    [result] = await encoding(b, 0.02).encode(order(arrival("AAAA")))
+    assert isinstance(result, EncodeFailure)
+    assert (result.reason, result.status, result.body) == (failure.reason, failure.status, failure.body)
+    first, second = b.engines.called()
+    assert first != second
+    assert b.load.counts() == {}
+    assert b.value("epd_proxy_encodes_total", role="encode", result="failed") == 1
+    assert b.value("epd_proxy_retries_total", role="encode", cause=failure.reason) == 1
+
+
+async def test_equal_items_of_two_requests_are_encoded_once() -> None:
+    b = bench(E0)
+    b.engines.gate = asyncio.Event()
+    work = encoding(b)
+    tasks = [asyncio.create_task(work.encode(order(arrival(*p)))) for p in (("AAAA", "BBBB"), ("BBBB", "CCCC"))]
+    await held(b, 2)
+    b.engines.gate.set()
+    first, second = await asyncio.gather(*tasks)
+    (a, bb), (c,) = uuids(b)
+    assert [list(r.identifiers.values()) for r in first if isinstance(r, Encoded)] == [[a, bb]]
+    # what it shared, and not the other request's first picture
+    assert [list(r.identifiers.values()) for r in second if isinstance(r, Encoded)] == [[c], [bb]]
+    assert b.value("epd_proxy_encodes_total", role="encode", result="coalesced") == 1
+    assert b.value("epd_proxy_encodes_total", role="encode", result="encoded") == 3
+
+
+async def test_a_later_request_is_encoded_anew() -> None:
+    b = bench(E0)
+    work = encoding(b)
+    await work.encode(order(arrival("AAAA")))
+    await work.encode(order(arrival("AAAA")))
+    assert b.engines.called() == ["e0", "e0"]
+
+
+async def test_requests_of_different_authorization_share_nothing() -> None:
+    b = bench(E0)
+    b.engines.gate = asyncio.Event()
+    work = encoding(b)
+    tasks = [
+        asyncio.create_task(work.encode(order(arrival("AAAA", headers={"authorization": key})))) for key in ("a", "b")
+    ]
+    await held(b, 2)
+    b.engines.gate.set()
+    await asyncio.gather(*tasks)
+    assert b.engines.called() == ["e0", "e0"]
+
+
+async def test_a_failure_of_a_shared_primer_is_not_the_joiners() -> None:
+    b = bench(E0, scripts={"e0": [document({}, 400)]})
+    b.engines.gate = asyncio.Event()
+    work = encoding(b)
+    owner = asyncio.create_task(work.encode(order(arrival("bad0", "AAAA"))))
+    await held(b, 1)
+    joiner = asyncio.create_task(work.encode(order(arrival("AAAA"))))
+    await settle()
+    assert len(b.engines.calls) == 1
+    b.engines.gate.set()
+    assert [type(result) for result in await owner] == [EncodeFailure]
+    assert [type(result) for result in await joiner] == [Encoded]
+    assert b.engines.called() == ["e0", "e0"]
+    assert b.value("epd_proxy_encodes_total", role="encode", result="coalesced") == 0
+
+
+async def test_who_leaves_last_breaks_off_the_primer() -> None:
+    b = bench(E0)
+    b.engines.gate = asyncio.Event()
+    work = encoding(b)
+    tasks = [asyncio.create_task(work.encode(order(arrival("AAAA")))) for _ in range(2)]
+    await held(b, 1)
+    tasks[0].cancel()
+    await settle()
+    assert b.engines.cancelled == []
+    tasks[1].cancel()
+    await settle()
+    assert b.engines.cancelled == ["e0"]
+    assert b.load.counts() == {}
+    # nothing of it is left to join
+    b.engines.gate.set()
+    [result] = await work.encode(order(arrival("AAAA")))
+    assert isinstance(result, Encoded)
+
+
+async def test_a_client_that_leaves_at_once_leaves_no_load() -> None:
+    b = bench(E0)
+    task = asyncio.create_task(encoding(b).encode(order(arrival("AAAA"))))
+    await asyncio.sleep(0)
+    task.cancel()
+    await settle()
+    assert b.load.counts() == {}

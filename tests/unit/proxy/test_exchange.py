@@ -1,0 +1,207 @@
+"""The course of requests over scripted engines: pairings, policy, retries, bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from epd.proxy.errors import (
+    EncoderUnavailableError,
+    FallbackLimitError,
+    ProxyError,
+    RequestTimeoutError,
+    UnavailableError,
+)
+from epd.proxy.settings import EncoderFailurePolicy, Limits
+from epd.proxy.transport import Cause
+from unit.proxy.engines import CONTENT, HANG, ROLE_CHUNK, arrival, bench, broken, document, member, settle, streamed
+
+E0, E1, D0, D1 = member("e0"), member("e1"), member("d0"), member("d1")
+REFUSED, CUT = broken(Cause.REFUSED), broken(Cause.DISCONNECTED)
+IN_STREAM = b'data: {"error":{"message":"no","code":500}}\n\n'
+
+
+async def test_text_needs_no_encoder() -> None:
+    b = bench(E0, D0)
+    reply = await b.exchange.answer(arrival())
+    assert (reply.status, b.engines.called()) == (200, ["d0"])
+    assert reply.headers == {"content-type": "application/json", "x-epd-prefill": "d0", "x-epd-encode": "none"}
+
+
+async def test_items_are_encoded_before_the_prefill_side_is_asked() -> None:
+    b = bench(E0, D0)
+    reply = await b.exchange.answer(arrival("AAAA"))
+    assert b.engines.called() == ["e0", "d0"]
+    assert (reply.headers["x-epd-encode"], reply.headers["x-epd-encoders"]) == ("encoded", "e0")
+    assert all(answer.closed for answer in b.engines.answers)
+
+
+async def test_the_aggregated_topology_has_no_primers() -> None:
+    b = bench(E0, D0, encodes=False)
+    assert (await b.exchange.answer(arrival("AAAA"))).headers["x-epd-encode"] == "none"
+    assert b.engines.called() == ["d0"]
+
+
+PREFILL: dict[str, tuple[list[Any], list[Any], int | None, list[str]]] = {
+    # name: script of the first engine, of the second, status of the reply (None: 503 of our own), who was asked
+    "answers": ([], [], 200, ["d0"]),
+    "refuses the connection": ([REFUSED], [], 200, ["d0", "d1"]),
+    "cuts the connection": ([CUT], [], 200, ["d0", "d1"]),
+    "500": ([document({}, 500)], [], 200, ["d0", "d1"]),
+    "503": ([document({}, 503)], [], 200, ["d0", "d1"]),
+    "400": ([document({}, 400)], [], 400, ["d0"]),
+    "429": ([document({}, 429)], [], 429, ["d0"]),
+    "cuts the body": ([streamed(ROLE_CHUNK, CUT)], [], 200, ["d0", "d1"]),
+    "in-stream error": ([streamed(ROLE_CHUNK, IN_STREAM)], [], 200, ["d0", "d1"]),
+    "error after content": ([streamed(ROLE_CHUNK, CONTENT, IN_STREAM)], [], 200, ["d0"]),
+    "both fail with 500": ([document({}, 500)], [document({}, 502)], 502, ["d0", "d1"]),
+    "500, then refused": ([document({}, 500)], [REFUSED], None, ["d0", "d1"]),
+    "both refuse": ([REFUSED], [REFUSED], None, ["d0", "d1"]),
+}
+
+
+@pytest.mark.parametrize(("first", "second", "status", "asked"), PREFILL.values(), ids=PREFILL.keys())
+async def test_one_retry_on_the_prefill_side(
+    first: list[Any], second: list[Any], status: int | None, asked: list[str]
+) -> None:
+    # busy, so that d0 is asked first; copies, because a script is used up
+    b = bench(D0, D1, scripts={"d0": list(first), "d1": list(second)})
+    b.load.begin("d1")
+    if status is None:
+        with pytest.raises(UnavailableError):
+            await b.exchange.answer(arrival())
+    else:
+        reply = await b.exchange.answer(arrival())
+        assert reply.status == status
+        if reply.stream:
+            reply.stream.close()
+    assert b.engines.called() == asked
+    assert b.load.counts() == {"d1": 1}
+    assert all(answer.closed for answer in b.engines.answers)
+
+
+@pytest.mark.parametrize(("fault", "calls"), [(CUT, 2), (REFUSED, 1)])
+async def test_alone_only_a_broken_connection_is_tried_again(fault: Exception, calls: int) -> None:
+    b = bench(D0, scripts={"d0": [fault, document({})]})
+    outcome = await asyncio.gather(b.exchange.answer(arrival()), return_exceptions=True)
+    assert isinstance(outcome[0], UnavailableError) == (calls == 1)
+    assert b.engines.called() == ["d0"] * calls
+
+
+async def test_a_retry_of_a_primed_request_stays_within_its_pairing() -> None:
+    other = member("d9", "q")
+    b = bench(E0, D0, D1, other, scripts={"d0": [REFUSED], "d1": [REFUSED]})
+    with pytest.raises(UnavailableError):
+        await b.exchange.answer(arrival("AAAA"))
+    assert sorted(b.engines.called()) == ["d0", "d1", "e0"]
+    b = bench(D0, other, scripts={"d0": [REFUSED], "d9": [REFUSED]})
+    with pytest.raises(UnavailableError):
+        await b.exchange.answer(arrival())
+    assert sorted(b.engines.called()) == ["d0", "d9"]
+
+
+async def test_items_go_to_the_pairing_that_has_an_encoder() -> None:
+    b = bench(member("e0", "new"), member("d0", "new"), member("d1", "old"), member("d2", "old"))
+    b.load.begin("d0", 5)
+    assert (await b.exchange.answer(arrival("AAAA"))).headers["x-epd-prefill"] == "d0"
+    assert (await b.exchange.answer(arrival())).headers["x-epd-prefill"] in ("d1", "d2")
+
+
+async def test_a_pairing_that_goes_while_it_encodes_is_a_fallback() -> None:
+    b = bench(member("e0", "old"), member("d0", "old"), member("d9", "new"))
+    b.engines.gate = asyncio.Event()
+    task = asyncio.create_task(b.exchange.answer(arrival("AAAA")))
+    while not b.engines.calls:
+        await asyncio.sleep(0)
+    assert b.engines.called() == ["e0"]
+    b.members.replace([member("d9", "new")])
+    b.engines.gate.set()
+    reply = await task
+    assert (reply.headers["x-epd-prefill"], reply.headers["x-epd-encode"]) == ("d9", "fallback")
+    assert b.value("epd_proxy_fallbacks_total", reason="pairing-gone") == 1
+
+
+ENCODERS: dict[str, tuple[list[Any], EncoderFailurePolicy, int | type[ProxyError]]] = {
+    # name: what both encoders do, policy, status of the reply or the error
+    "500, Fallback": ([document({}, 500)] * 2, EncoderFailurePolicy.FALLBACK, 200),
+    "400, Fallback": ([document({}, 400)] * 2, EncoderFailurePolicy.FALLBACK, 200),
+    "refused, Fallback": ([REFUSED] * 2, EncoderFailurePolicy.FALLBACK, 200),
+    "hangs, Fallback": ([HANG] * 2, EncoderFailurePolicy.FALLBACK, 200),
+    "500, Fail": ([document({}, 500)] * 2, EncoderFailurePolicy.FAIL, EncoderUnavailableError),
+    "refused, Fail": ([REFUSED] * 2, EncoderFailurePolicy.FAIL, EncoderUnavailableError),
+    "hangs, Fail": ([HANG] * 2, EncoderFailurePolicy.FAIL, EncoderUnavailableError),
+    "400, Fail": ([document({}, 400)] * 2, EncoderFailurePolicy.FAIL, 400),
+    "413, Fail": ([document({}, 413)] * 2, EncoderFailurePolicy.FAIL, 413),
+    "204, Fail": ([document({}, 204)] * 2, EncoderFailurePolicy.FAIL, EncoderUnavailableError),
+}
+
+
+@pytest.mark.parametrize(("script", "policy", "expected"), ENCODERS.values(), ids=ENCODERS.keys())
+async def test_two_encoders_fail_then_the_policy_decides(
+    script: list[Any], policy: EncoderFailurePolicy, expected: int | type[ProxyError]
+) -> None:
+    limits = Limits(encode_seconds=0.02)
+    b = bench(E0, E1, member("e2"), D0, policy=policy, limits=limits, scripts={f"e{n}": [script[0]] for n in range(3)})
+    if isinstance(expected, int):
+        assert (await b.exchange.answer(arrival("AAAA"))).status == expected
+    else:
+        with pytest.raises(expected):
+            await b.exchange.answer(arrival("AAAA"))
+    asked = b.engines.called()
+    assert len({name for name in asked if name.startswith("e")}) == 2
+    assert asked[2:] == (["d0"] if expected == 200 else [])
+    assert b.load.counts() == {}
+    assert b.value("epd_proxy_encode_demand", role="encode") == 0
+
+
+async def test_a_partial_failure_is_a_fallback_too() -> None:
+    video = arrival("AAAA", "BBBB", "CCCC", "DDDD")
+    b = bench(E0, E1, D0, limits=Limits(encode_seconds=0.02))
+    b.engines.scripts["e0"] = [document({}, 500)] * 2
+    b.engines.scripts["e1"] = [document({"ec_transfer_params": None}), document({}, 500)]
+    reply = await b.exchange.answer(video)
+    assert reply.headers["x-epd-encode"] == "fallback"
+    assert reply.headers["x-epd-encoders"] == "e1"
+
+
+async def test_fallbacks_are_bounded() -> None:
+    b = bench(D0, limits=Limits(max_fallback_encodes=1), scripts={"d0": [HANG]})
+    task = asyncio.create_task(b.exchange.answer(arrival("AAAA")))
+    while not b.engines.calls:
+        await asyncio.sleep(0)
+    with pytest.raises(FallbackLimitError):
+        await b.exchange.answer(arrival("BBBB"))
+    assert (await b.exchange.answer(arrival())).status == 200
+    task.cancel()
+    await asyncio.wait([task])
+    assert (await b.exchange.answer(arrival("CCCC"))).status == 200
+
+
+async def test_time_runs_out_wherever_the_request_is() -> None:
+    for scripts in ({"e0": [HANG]}, {"d0": [HANG]}, {"d0": [streamed(ROLE_CHUNK, None)]}):
+        b = bench(E0, D0, scripts=scripts)
+        with pytest.raises(RequestTimeoutError):
+            await b.exchange.answer(arrival("AAAA", seconds=0.02))
+        await settle()
+        assert b.load.counts() == {}
+        assert all(answer.closed for answer in b.engines.answers)
+
+
+async def test_nobody_is_there() -> None:
+    for members in ((), (E0,), (member("d0", ready=False),)):
+        b = bench(*members)
+        assert not b.exchange.can_answer()
+        with pytest.raises(UnavailableError) as error:
+            await b.exchange.answer(arrival("AAAA"))
+        assert error.value.error_code == "no_ready_engine"
+        with pytest.raises(UnavailableError):
+            await b.exchange.models(headers={})
+
+
+async def test_models_say_when_the_engine_does_not() -> None:
+    b = bench(D0, scripts={"d0": [REFUSED]})
+    with pytest.raises(UnavailableError) as error:
+        await b.exchange.models(headers={})
+    assert error.value.error_code == "engine_unavailable"

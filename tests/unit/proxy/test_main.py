@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+
+from epd.api.names import Role
+from epd.proxy.identifiers import HashAlgorithm
+from epd.proxy.main import build_parser, read_settings
+from epd.proxy.media import MediaPolicy
+from epd.proxy.settings import Drain, EncoderFailurePolicy, Limits, Settings, parse_servers
+
+BOTH = frozenset({Role.ENCODE, Role.PREFILL_DECODE})
+
+
+def settings(*flags: str) -> Settings:
+    parser = build_parser()
+    return read_settings(parser, parser.parse_args(flags))
+
+
+def test_defaults() -> None:
+    expected = Settings(host="0.0.0.0", port=8000, admin_port=9090, roles=BOTH, namespace="ai", epd="q")
+    assert settings("--namespace", "ai", "--epd", "q") == expected
+
+
+def test_every_flag_of_the_operator() -> None:
+    flags = """--namespace ai --epd q --roles prefill-decode --encoder-failure-policy Fail --request-timeout 1h30m
+        --encode-timeout 90s --idle-timeout 30s --max-in-flight 5 --max-fallback-encodes 0 --hash-algorithm SHA256
+        --allowed-media-domains a.com,B.com --max-body-size 1Mi --salt s --admin-port 1 --port 2 --host :: --suspended
+        --drain-timeout 2m --drain-delay 3s --debug"""
+    assert settings(*flags.split()) == Settings(
+        host="::",
+        port=2,
+        admin_port=1,
+        roles=frozenset({Role.PREFILL_DECODE}),
+        namespace="ai",
+        epd="q",
+        policy=EncoderFailurePolicy.FAIL,
+        limits=Limits(
+            request_seconds=5400,
+            encode_seconds=90,
+            idle_seconds=30,
+            max_in_flight=5,
+            max_fallback_encodes=0,
+            max_body_bytes=1 << 20,
+        ),
+        media=MediaPolicy(allowed_domains=frozenset({"a.com", "b.com"}), hash_algorithm=HashAlgorithm.SHA256, salt="s"),
+        drain=Drain(delay_seconds=3, timeout_seconds=120),
+        suspended=True,
+        debug=True,
+    )
+
+
+@pytest.mark.parametrize("prefill", ["disable", "none", ""])
+def test_the_flags_of_vllms_proxy(prefill: str) -> None:
+    read = settings(
+        *("--encode-servers-urls", "http://a:1,http://a:2", "--prefill-servers-urls", prefill),
+        *("--decode-servers-urls", "http://b:1"),
+    )
+    encoders = parse_servers("http://a:1,http://a:2", role=Role.ENCODE)
+    assert read.static_members == encoders + parse_servers("http://b:1", role=Role.PREFILL_DECODE)
+    assert read.roles == BOTH
+    assert read.encodes
+
+
+def test_without_encoders_it_is_the_aggregated_topology() -> None:
+    assert not settings("--decode-servers-urls", "http://b:1").encodes
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--namespace a --epd b --decode-servers-urls http://b:1",
+        "--namespace a --epd b --max-in-flight 0",
+        "--namespace a --epd b --max-in-flight x",
+        "--namespace a --epd b --max-body-size 1X",
+        "--namespace a --epd b --encoder-failure-policy Retry",
+        "--namespace a --epd b --drain",
+        "--decode-servers-urls b:1",
+    ],
+)
+def test_nonsense_exits_2(flags: str) -> None:
+    with pytest.raises(SystemExit) as stop:
+        settings(*flags.split())
+    assert stop.value.code == 2
