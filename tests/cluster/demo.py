@@ -1,0 +1,4 @@
+"""demo"""
+
+
+def run_demo() -> None: ...
