@@ -7,71 +7,11 @@ import pytest
 import yaml
 
 import epd
-from chart.helm import CHART, REPOSITORY, Helm, Manifest, named, the
+from chart.helm import CHART, REPOSITORY, Helm, named, the
+from chart.matrix import EVERYTHING, MATRIX
 from chart.pod_security import violations
 
 pytestmark = pytest.mark.chart
-
-DIGEST = "sha256:" + "0123456789abcdef" * 4
-DEFAULT: dict[str, Any] = {}
-EVERYTHING: dict[str, Any] = {
-    "image": {
-        "repository": "registry.example.com:5000/team/epd",
-        "tag": "edge",
-        "digest": DIGEST,
-        "pullPolicy": "Always",
-        "pullSecrets": [{"name": "registry"}],
-    },
-    "nameOverride": "epd",
-    "commonLabels": {"team": "serving"},
-    "watchNamespaces": ["team-a", "team-b"],
-    "resyncInterval": "90s",
-    "logLevel": "debug",
-    "crds": {"enabled": True, "keep": False},
-    "serviceAccount": {"name": "epd", "annotations": {"example.com/role": "none"}},
-    "podSecurityContext": {"fsGroup": 65532},
-    "terminationGracePeriodSeconds": 60,
-    "priorityClassName": "system-cluster-critical",
-    "nodeSelector": {"kubernetes.io/os": "linux"},
-    "tolerations": [{"key": "control-plane", "operator": "Exists", "effect": "NoSchedule"}],
-    "affinity": {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "DoesNotExist"}]}]
-            }
-        }
-    },
-    "podAnnotations": {"example.com/checksum": "1"},
-    "podLabels": {"example.com/mesh": "off"},
-    "metrics": {
-        "service": {"annotations": {"prometheus.io/scrape": "true"}},
-        "serviceMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}},
-    },
-    "networkPolicy": {
-        "enabled": True,
-        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
-    },
-}
-MATRIX: dict[str, dict[str, Any]] = {
-    "default": DEFAULT,
-    "everything": EVERYTHING,
-    "namespaced": {"watchNamespaces": ["team-a"]},
-    "without CRDs": {"crds": {"enabled": False}},
-    "CRDs go with the release": {"crds": {"keep": False}},
-    "foreign RBAC": {"rbac": {"create": False, "aggregateToUserRoles": False}},
-    "foreign ServiceAccount": {"serviceAccount": {"create": False, "name": "mine"}},
-    "full name": {"fullnameOverride": "epd"},
-    "a full name of 63 characters": {"fullnameOverride": "e" * 63},
-    "closed ports": {"networkPolicy": {"enabled": True}},
-    "assigned user": {"podSecurityContext": {"runAsUser": None, "runAsGroup": None}},
-    "pinned by digest": {"image": {"digest": DIGEST}},
-}
-
-
-@pytest.fixture(params=MATRIX.values(), ids=MATRIX)
-def values(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return request.param
-
 
 CLUSTER_SCOPED = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
 RBAC = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
@@ -152,40 +92,6 @@ def test_one_operator_at_a_time(helm: Helm, values: dict[str, Any]) -> None:
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
-def container_of(manifests: list[Manifest]) -> Manifest:
-    (container,) = the(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
-    return container
-
-
-def test_command_line_by_default(helm: Helm) -> None:
-    container = container_of(helm.template())
-    assert container["command"] == ["epd-operator"]
-    assert container["args"] == [
-        f"--operator-image={REPOSITORY}:{epd.__version__}",
-        "--operator-image-pull-policy=IfNotPresent",
-        "--metrics-port=8080",
-        "--health-port=8081",
-        "--resync-interval=5m",
-        "--log-level=info",
-    ]
-
-
-def test_command_line_with_everything(helm: Helm) -> None:
-    container = container_of(helm.template(EVERYTHING))
-    image = f"registry.example.com:5000/team/epd:edge@{DIGEST}"
-    assert (container["image"], container["imagePullPolicy"]) == (image, "Always")
-    assert container["args"] == [
-        "--namespace=team-a",
-        "--namespace=team-b",
-        f"--operator-image={image}",
-        "--operator-image-pull-policy=Always",
-        "--metrics-port=8080",
-        "--health-port=8081",
-        "--resync-interval=90s",
-        "--log-level=debug",
-    ]
-
-
 def test_pod_values_arrive(helm: Helm) -> None:
     template = the(helm.template(EVERYTHING), "Deployment")["spec"]["template"]
     spec = template["spec"]
@@ -204,7 +110,7 @@ def test_user_assigned_by_the_platform(helm: Helm) -> None:
 
 
 def test_probes_ask_the_health_port(helm: Helm) -> None:
-    container = container_of(helm.template())
+    (container,) = the(helm.template(), "Deployment")["spec"]["template"]["spec"]["containers"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {"metrics": 8080, "health": 8081}
     probes = {name: container[name]["httpGet"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}

@@ -91,6 +91,7 @@ def test_each_value_is_documented() -> None:
         ({"resyncInterval": 300}, "/resyncInterval"),
         ({"resyncInterval": "5 minutes"}, "/resyncInterval"),
         ({"logLevel": "trace"}, "/logLevel"),
+        ({"logFormat": "xml"}, "/logFormat"),
         ({"crds": {"enabled": "yes"}}, "/crds/enabled"),
         ({"crds": {"install": True}}, "install"),
         ({"rbac": {"aggregate": True}}, "aggregate"),
