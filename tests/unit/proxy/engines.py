@@ -112,6 +112,13 @@ class Engines:
         return [name for name, _ in self.calls]
 
 
+async def until_called(engines: Engines, times: int) -> None:
+    """Wait until the engines got `times` calls, at most 10 s."""
+    async with asyncio.timeout(10):
+        while len(engines.calls) < times:  # noqa: ASYNC110 - one wait for any number of calls
+            await asyncio.sleep(0)
+
+
 async def settle() -> None:
     """Let cancelled tasks end and their callbacks run: nothing scripted needs more steps of the loop."""
     for _ in range(5):
@@ -160,7 +167,7 @@ def bench(
 
 
 def arrival(
-    *pictures: str, request_id: str = "r", seconds: float = 60, headers: dict[str, str] | None = None
+    *pictures: str, seconds: float = 60, headers: dict[str, str] | None = None
 ) -> Arrival:
     """A request with `pictures` (base64 texts)."""
     content: list[dict[str, Any]] = [{"type": "text", "text": "What colour?"}]
@@ -170,7 +177,7 @@ def arrival(
     return Arrival(
         path=CHAT_PATH,
         request=parse_chat(body, policy=MediaPolicy()),
-        request_id=request_id,
+        request_id="r",
         headers=headers or {},
         arrived=now,
         deadline=now + seconds,

@@ -9,7 +9,7 @@ import pytest
 from epd.proxy.encoding import NO_ENCODER, Encoded, EncodeFailure, EncodeOrder, Encoding
 from epd.proxy.prefill import Arrival
 from epd.proxy.transport import Cause
-from unit.proxy.engines import HANG, Bench, arrival, bench, broken, document, member, settle
+from unit.proxy.engines import HANG, Bench, arrival, bench, broken, document, member, settle, until_called
 
 E0, E1, E2 = member("e0"), member("e1"), member("e2")
 
@@ -26,13 +26,6 @@ def uuids(b: Bench) -> list[list[str]]:
     return [[part["uuid"] for part in body["messages"][0]["content"]] for _, body in b.engines.calls]
 
 
-async def held(b: Bench, calls: int) -> None:
-    """Wait until `calls` have reached the gate."""
-    async with asyncio.timeout(10):
-        while len(b.engines.calls) < calls:
-            await asyncio.sleep(0)
-
-
 async def test_images_for_one_encoder_share_a_primer() -> None:
     b = bench(E0)
     [result] = await encoding(b).encode(order(arrival("AAAA", "BBBB")))
@@ -46,7 +39,7 @@ async def test_many_items_spread_over_all_encoders_at_once() -> None:
     b = bench(E0, E1, E2)
     b.engines.gate = asyncio.Event()
     task = asyncio.create_task(encoding(b).encode(order(arrival(*(f"AAA{n}" for n in range(9))))))
-    await held(b, 3)
+    await until_called(b.engines, 3)
     assert sorted(b.engines.called()) == ["e0", "e1", "e2"]
     # 1.25 times the fair share of 3, rounded up
     assert sum(b.load.counts().values()) == 9
@@ -89,7 +82,7 @@ async def test_equal_items_of_two_requests_are_encoded_once() -> None:
     b.engines.gate = asyncio.Event()
     work = encoding(b)
     tasks = [asyncio.create_task(work.encode(order(arrival(*p)))) for p in (("AAAA", "BBBB"), ("BBBB", "CCCC"))]
-    await held(b, 2)
+    await until_called(b.engines, 2)
     b.engines.gate.set()
     first, second = await asyncio.gather(*tasks)
     (a, bb), (c,) = uuids(b)
@@ -115,7 +108,7 @@ async def test_requests_of_different_authorization_share_nothing() -> None:
     tasks = [
         asyncio.create_task(work.encode(order(arrival("AAAA", headers={"authorization": key})))) for key in ("a", "b")
     ]
-    await held(b, 2)
+    await until_called(b.engines, 2)
     b.engines.gate.set()
     await asyncio.gather(*tasks)
     assert b.engines.called() == ["e0", "e0"]
@@ -126,7 +119,7 @@ async def test_a_failure_of_a_shared_primer_is_not_the_joiners() -> None:
     b.engines.gate = asyncio.Event()
     work = encoding(b)
     owner = asyncio.create_task(work.encode(order(arrival("bad0", "AAAA"))))
-    await held(b, 1)
+    await until_called(b.engines, 1)
     joiner = asyncio.create_task(work.encode(order(arrival("AAAA"))))
     await settle()
     assert len(b.engines.calls) == 1
@@ -142,7 +135,7 @@ async def test_who_leaves_last_breaks_off_the_primer() -> None:
     b.engines.gate = asyncio.Event()
     work = encoding(b)
     tasks = [asyncio.create_task(work.encode(order(arrival("AAAA")))) for _ in range(2)]
-    await held(b, 1)
+    await until_called(b.engines, 1)
     tasks[0].cancel()
     await settle()
     assert b.engines.cancelled == []

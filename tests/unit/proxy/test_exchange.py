@@ -16,7 +16,19 @@ from epd.proxy.errors import (
 )
 from epd.proxy.settings import EncoderFailurePolicy, Limits
 from epd.proxy.transport import Cause
-from unit.proxy.engines import CONTENT, HANG, ROLE_CHUNK, arrival, bench, broken, document, member, settle, streamed
+from unit.proxy.engines import (
+    CONTENT,
+    HANG,
+    ROLE_CHUNK,
+    arrival,
+    bench,
+    broken,
+    document,
+    member,
+    settle,
+    streamed,
+    until_called,
+)
 
 E0, E1, D0, D1 = member("e0"), member("e1"), member("d0"), member("d1")
 REFUSED, CUT = broken(Cause.REFUSED), broken(Cause.DISCONNECTED)
@@ -113,8 +125,7 @@ async def test_a_pairing_that_goes_while_it_encodes_is_a_fallback() -> None:
     b = bench(member("e0", "old"), member("d0", "old"), member("d9", "new"))
     b.engines.gate = asyncio.Event()
     task = asyncio.create_task(b.exchange.answer(arrival("AAAA")))
-    while not b.engines.calls:
-        await asyncio.sleep(0)
+    await until_called(b.engines, 1)
     assert b.engines.called() == ["e0"]
     b.members.replace([member("d9", "new")])
     b.engines.gate.set()
@@ -169,8 +180,7 @@ async def test_a_partial_failure_is_a_fallback_too() -> None:
 async def test_fallbacks_are_bounded() -> None:
     b = bench(D0, limits=Limits(max_fallback_encodes=1), scripts={"d0": [HANG]})
     task = asyncio.create_task(b.exchange.answer(arrival("AAAA")))
-    while not b.engines.calls:
-        await asyncio.sleep(0)
+    await until_called(b.engines, 1)
     with pytest.raises(FallbackLimitError):
         await b.exchange.answer(arrival("BBBB"))
     assert (await b.exchange.answer(arrival())).status == 200
