@@ -60,6 +60,10 @@ Generation 0 is older than any, so kstatus too sees work in progress. The time i
 """
 
 
+_UNION_MEMBERS: Final = ("encode", "prefillDecode", "model.source", "encoderCache.volume", "encoderCache.custom")
+"""Paths below `spec` that exclude others, or make a topology together with them."""
+
+
 def _rules(rules: Sequence[Rule]) -> list[dict[str, str]]:
     return [rule.schema() for rule in rules]
 
@@ -79,7 +83,7 @@ def _annotate_status(path: str, schema: Schema) -> None:
 
 def openapi_schema() -> Schema:
     """Return the structural schema of the whole object."""
-    spec = structural(Spec, annotate=_annotate_spec)
+    spec = structural(Spec, annotate=_annotate_spec, unions=_UNION_MEMBERS)
     spec["x-kubernetes-validations"] = _rules(SPEC_RULES)
     status = structural(Status, annotate=_annotate_status)
     status["default"] = STATUS_DEFAULT

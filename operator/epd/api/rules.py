@@ -169,7 +169,7 @@ def _role(path: str) -> dict[str, tuple[Rule, ...]]:
             Rule(
                 "!has(self.resources) || !has(self.resources.limits)"
                 f" || !self.resources.limits.exists(k, {_GPU_DIFFERS})",
-                f"={_literal(where + ': parallelism.tensor is ')} + string(dyn({_TENSOR})) + ' but resources.limits[\"'"
+                f"='parallelism.tensor is ' + string(dyn({_TENSOR})) + ' but resources.limits[\"'"
                 f" + string({_FIRST_GPU}) + '\"] is ' + string(self.resources.limits[{_FIRST_GPU}])"
                 " + '; they must be equal'",
             ),

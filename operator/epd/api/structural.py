@@ -6,7 +6,7 @@ field of the API; paths are handed to a callback for descriptions and rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -19,26 +19,28 @@ _SCALARS: Final = (str, int, bool)
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 
 
-def structural(model: type[BaseModel], *, annotate: Annotate) -> Schema:
+def structural(model: type[BaseModel], *, annotate: Annotate, unions: Collection[str] = ()) -> Schema:
     """Return the structural schema of `model`.
 
-    Defaults are written only for scalars whose parents are always there. A default inside an optional object would
-    outlive its object: after a server-side apply without it the defaulted fields, which no one owns, would stay and
-    keep it. A default of a whole object would be merged into what the user gives later. Such defaults are computed
-    from the same models when the operator reads the object, and named in the description.
+    Defaults are written for scalars, except below the paths in `unions`: a member's defaults must not speak for it
+    while the user switches to another. A whole object is never a default: it would be merged into what the user gives
+    later (kube-apiserver 1.35: `kubectl apply` of `{runAsNonRoot: true}` over a defaulted securityContext leaves the
+    default's uid). Such defaults are computed from the same models when the operator reads the object. Either way the
+    description names the default.
     """
     source = model.model_json_schema(by_alias=True, mode="validation")
-    return _Converter(source.get("$defs", {}), annotate).convert(source, path="", always=True)
+    return _Converter(source.get("$defs", {}), annotate, frozenset(unions)).convert(source, path="", defaults=True)
 
 
 class _Converter:
-    def __init__(self, definitions: Schema, annotate: Annotate) -> None:
+    def __init__(self, definitions: Schema, annotate: Annotate, unions: frozenset[str]) -> None:
         self._definitions = definitions
         self._annotate = annotate
+        self._unions = unions
 
-    def convert(self, source: Schema, *, path: str, always: bool) -> Schema:
-        source, optional = self._resolve(source)
-        always = always and not optional
+    def convert(self, source: Schema, *, path: str, defaults: bool) -> Schema:
+        source = self._resolve(source)
+        defaults = defaults and path not in self._unions
         schema = {key: value for key, value in source.items() if key not in ("title", "$defs", "default", "properties")}
         if "description" in schema:
             schema["description"] = " ".join(schema["description"].split())
@@ -46,53 +48,53 @@ class _Converter:
             del schema["additionalProperties"]
             schema[_PRESERVE] = True
         if isinstance(default := source.get("default"), _SCALARS) and default != "":
-            description = schema.get("description", "")
-            if default is not False and "Default:" not in description:
-                schema["description"] = (
-                    f"{description} Default: {str(default).lower() if default is True else default}."
-                )
-            if always:
+            _describe_default(schema, default)
+            if defaults:
                 schema["default"] = default
         if "enum" in schema and schema.get("type") == "string":
             schema["maxLength"] = max(map(len, schema["enum"]))
         if "items" in schema:
-            schema["items"] = self.convert(source["items"], path=f"{path}[]", always=False)
+            schema["items"] = self.convert(source["items"], path=f"{path}[]", defaults=False)
             schema.setdefault("x-kubernetes-list-type", "atomic")
         if "properties" in source:
-            self._properties(schema, source, path=path, always=always)
+            schema["properties"] = self._properties(source, path=path, defaults=defaults)
         if path:
             self._annotate(path, schema)
         return _ordered(schema)
 
-    def _properties(self, schema: Schema, source: Schema, *, path: str, always: bool) -> None:
+    def _properties(self, source: Schema, *, path: str, defaults: bool) -> Schema:
+        """Fields of an object. One that is always there is written too, empty, so that its own defaults are."""
         required = source.get("required", [])
-        schema["properties"] = {
-            name: self.convert(child, path=f"{path}.{name}" if path else name, always=always)
-            for name, child in source["properties"].items()
-        }
-        for name, child in schema["properties"].items():
-            if always and name not in required and any("default" in grandchild for grandchild in _children(child)):
+        properties = {}
+        for name, field in source["properties"].items():
+            child = self.convert(field, path=f"{path}.{name}" if path else name, defaults=defaults)
+            always = name not in required and not _is_optional(field)
+            if defaults and always and any("default" in inner for inner in child.get("properties", {}).values()):
                 child["default"] = {}
+            properties[name] = child
+        return properties
 
-    def _resolve(self, source: Schema) -> tuple[Schema, bool]:
-        """Inline a reference and `X | None`; say whether the field may be absent altogether."""
-        optional = False
+    def _resolve(self, source: Schema) -> Schema:
+        """Inline a reference and `X | None`."""
         if "anyOf" in source and not source.get("x-kubernetes-int-or-string"):
             members = [member for member in source["anyOf"] if member.get("type") != "null"]
             if len(members) != 1:
                 raise ValueError(f"a structural schema has no such union: {source}")
-            optional = len(members) < len(source["anyOf"])
             source = members[0] | {key: value for key, value in source.items() if key != "anyOf"}
         if "$ref" in source:
-            name = source["$ref"].removeprefix("#/$defs/")
-            resolved, nested = self._resolve(self._definitions[name])
+            resolved = self._resolve(self._definitions[source["$ref"].removeprefix("#/$defs/")])
             source = resolved | {key: value for key, value in source.items() if key != "$ref"}
-            optional = optional or nested
-        return source, optional
+        return source
 
 
-def _children(schema: Schema) -> list[Schema]:
-    return list(schema.get("properties", {}).values())
+def _is_optional(source: Schema) -> bool:
+    return any(member.get("type") == "null" for member in source.get("anyOf", ()))
+
+
+def _describe_default(schema: Schema, default: str | int | bool) -> None:
+    description = schema.get("description", "")
+    if default is not False and "Default:" not in description:
+        schema["description"] = f"{description} Default: {'true' if default is True else default}."
 
 
 _FIRST: Final = ("description", "type", "format", "default")
