@@ -10,7 +10,6 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Final
 
@@ -40,6 +39,8 @@ HEALTH_PATHS: Final = frozenset({"/health", "/healthz"})
 ROUTES: Final = {CHAT_PATH: "POST", COMPLETIONS_PATH: "POST", MODELS_PATH: "GET", "/health": "GET", "/healthz": "GET"}
 FORWARDED: Final = ("authorization", "traceparent", "tracestate", "baggage")
 """Headers of a client that engines see. Rank headers (X-data-parallel-rank) and everything else stay here."""
+GRACE_SECONDS: Final = 1.0
+"""What is left to send an answer that came at the last moment, or the refusal that the time is over."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 """A request id becomes part of vLLM's own and goes into logs."""
 
@@ -65,12 +66,13 @@ class DataPort:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request, whatever it is."""
         arrived = time.monotonic()
+        deadline = arrived + self._settings.limits.request_seconds
         client_id = request.headers.get("x-request-id", "")
         request_id = client_id if _REQUEST_ID.fullmatch(client_id) else uuid.uuid4().hex
         route = request.path if request.path in ROUTES else "other"
         with ExitStack() as held:
             try:
-                reply = await self._reply(request, request_id, arrived, held)
+                reply = await self._reply(request, request_id, arrived, deadline, held)
                 if reply.stream is not None:
                     held.callback(reply.stream.close)
             except ProxyError as error:
@@ -85,9 +87,11 @@ class DataPort:
                 reply = Reply(status=defect.status, headers=defect.headers(), body=defect.body())
             self._metrics.request(route=route, code=reply.status)
             reply.headers["x-request-id"] = request_id
-            return await self._send(request, reply)
+            return await self._send(request, reply, deadline)
 
-    async def _reply(self, request: web.Request, request_id: str, arrived: float, held: ExitStack) -> Reply:
+    async def _reply(
+        self, request: web.Request, request_id: str, arrived: float, deadline: float, held: ExitStack
+    ) -> Reply:
         self._check_route(request)
         if request.path in HEALTH_PATHS:
             return self._health()
@@ -102,7 +106,19 @@ class DataPort:
         self.in_flight += 1
         self.idle.clear()
         held.callback(self._leave)
-        return await self._complete(request, request_id, headers, arrived)
+        body = await self._read(request, deadline)
+        chat = request.path == CHAT_PATH
+        parsed = parse_chat(body, policy=self._settings.media) if chat else parse_completion(body)
+        return await self._exchange.answer(
+            Arrival(
+                path=request.path,
+                request=parsed,
+                request_id=request_id,
+                headers=headers,
+                arrived=arrived,
+                deadline=deadline,
+            )
+        )
 
     def _leave(self) -> None:
         self.in_flight -= 1
@@ -124,24 +140,6 @@ class DataPort:
             raise UnavailableError("no engine of the prefill side is ready")
         return Reply(status=200, headers={"content-type": "application/json"}, body=b'{"status":"ok"}')
 
-    async def _complete(
-        self, request: web.Request, request_id: str, headers: Mapping[str, str], arrived: float
-    ) -> Reply:
-        deadline = arrived + self._settings.limits.request_seconds
-        body = await self._read(request, deadline)
-        chat = request.path == CHAT_PATH
-        parsed = parse_chat(body, policy=self._settings.media) if chat else parse_completion(body)
-        return await self._exchange.answer(
-            Arrival(
-                path=request.path,
-                request=parsed,
-                request_id=request_id,
-                headers=headers,
-                arrived=arrived,
-                deadline=deadline,
-            )
-        )
-
     async def _read(self, request: web.Request, deadline: float) -> bytes:
         limit = self._settings.limits.max_body_bytes
         too_large = f"the body is larger than {limit} bytes (spec.proxy.media.maxBodySize)"
@@ -157,26 +155,36 @@ class DataPort:
         except web.RequestPayloadError as error:
             raise InvalidRequestError(f"the body can't be read: {error}") from None
 
-    async def _send(self, request: web.Request, reply: Reply) -> web.StreamResponse:
-        """Send the reply to its end; a stream that breaks ends without its last chunk, so none takes it for whole."""
+    async def _send(self, request: web.Request, reply: Reply, deadline: float) -> web.StreamResponse:
+        """Send the reply to its end; a stream that breaks ends without its last chunk, so none takes it for whole.
+
+        The deadline holds here too: a client that does not read must not keep its place for ever.
+        """
         response = web.StreamResponse(status=reply.status, headers=reply.headers)
         if self.draining:
             response.force_close()
         if reply.stream is None:
             response.content_length = len(reply.body)
         try:
-            await response.prepare(request)
-            if reply.stream is None:
-                await response.write_eof(reply.body)
-                return response
-            while chunk := await reply.stream.read_chunk():
-                await response.write(chunk)
-            await response.write_eof()
+            async with asyncio.timeout(deadline + GRACE_SECONDS - time.monotonic()):
+                await self._write(request, response, reply)
         except TransportError as error:
             log.debug("a stream broke: %s", error)
             if request.transport is not None:
                 request.transport.close()
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
         except (asyncio.CancelledError, ConnectionError):
             self._metrics.client_left()
             raise
         return response
+
+    async def _write(self, request: web.Request, response: web.StreamResponse, reply: Reply) -> None:
+        await response.prepare(request)
+        if reply.stream is None:
+            await response.write_eof(reply.body)
+            return
+        while chunk := await reply.stream.read_chunk():
+            await response.write(chunk)
+        await response.write_eof()

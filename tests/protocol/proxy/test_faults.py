@@ -132,6 +132,16 @@ async def test_a_request_that_takes_too_long_is_504_and_leaves_nothing_behind() 
         assert p.load.counts() == {}
 
 
+async def test_a_client_that_does_not_read_loses_its_place_in_the_end() -> None:
+    flood = stubs.content_chunk("x" * 60_000)
+    pd = decoder(behave=stubs.streams(stubs.ROLE_CHUNK, *[flood] * 500))
+    async with proxy(pd, limits=Limits(request_seconds=0.2)) as p:
+        answer = await p.chat(text(), stream=True)
+        await asyncio.wait_for(p.data_port.idle.wait(), 10)
+        assert p.load.counts() == {}
+        answer.close()
+
+
 # encoders
 
 ENCODER_FAULTS = {

@@ -166,9 +166,7 @@ def bench(
     return Bench(exchange, engines, known, load, metrics)
 
 
-def arrival(
-    *pictures: str, seconds: float = 60, headers: dict[str, str] | None = None
-) -> Arrival:
+def arrival(*pictures: str, seconds: float = 60, headers: dict[str, str] | None = None) -> Arrival:
     """A request with `pictures` (base64 texts)."""
     content: list[dict[str, Any]] = [{"type": "text", "text": "What colour?"}]
     content += [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{p}"}} for p in pictures]
