@@ -1,0 +1,198 @@
+"""The second check of a spec: what CEL rules cannot see, by name and with the fix.
+
+Abbreviated flags, podTemplates and free-form objects. Pure; quantities and the rest of a podTemplate are left to the
+API server, which checks the children strictly and whose words go into the status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from epd.api import names
+from epd.api.names import Reason
+from epd.api.owned import OWNED_ENV, disables_content_keys, find_owned
+from epd.api.types import ConnectorKind, EPDDeployment, JSONObject, RoleSpec, Spec
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing in a spec that must be changed by its author.
+
+    Attributes:
+        reason: `OwnedField` or `InvalidSpec`.
+        path: Where it is, such as `spec.engine.args[3]`.
+        message: What is wrong with it and what to do.
+    """
+
+    reason: Reason
+    path: str
+    message: str
+
+
+_OWNED_LABELS: Final = frozenset(
+    {
+        names.LABEL_NAME,
+        names.LABEL_INSTANCE,
+        names.LABEL_COMPONENT,
+        names.LABEL_PART_OF,
+        names.LABEL_MANAGED_BY,
+        names.LABEL_ROLE,
+    }
+)
+_OWNED_PREFIX: Final = f"{names.GROUP}/"
+
+_POD_FIELDS: Final = {
+    "serviceAccountName": "is set by the operator, which grants each component no more than it needs",
+    "serviceAccount": "is set by the operator, which grants each component no more than it needs",
+    "restartPolicy": "is always Always in a Deployment",
+}
+_ENGINE_POD_FIELDS: Final = _POD_FIELDS | {
+    "terminationGracePeriodSeconds": "follows from drainTimeout of the role; set that",
+}
+_PROXY_POD_FIELDS: Final = _POD_FIELDS | {
+    "terminationGracePeriodSeconds": "follows from spec.proxy.timeouts.request; set that",
+}
+_ENGINE_CONTAINER_FIELDS: Final = {
+    "image": "is set by the operator; use spec.engine.image",
+    "command": "is set by the operator; use args of spec.engine or of the role",
+    "args": "is set by the operator; use args of spec.engine or of the role",
+    "ports": "is set by the operator; use port of the role",
+}
+_PROXY_CONTAINER_FIELDS: Final = {
+    "image": "is set by the operator: the proxy belongs to its release",
+    "command": "is set by the operator from spec.proxy",
+    "args": "is set by the operator from spec.proxy",
+    "ports": "is set by the operator; use spec.proxy.service.port",
+}
+
+_EXAMPLE_OWNED: Final = "shared_storage_path"  # ECExampleConnector: the directory of the model version
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PodTemplateRules:
+    """What the podTemplate of one kind of pod may not set: field -> why."""
+
+    pod: Mapping[str, str]
+    container: str
+    container_fields: Mapping[str, str]
+    env: Mapping[str, str]
+
+
+_ENGINE_RULES: Final = _PodTemplateRules(
+    pod=_ENGINE_POD_FIELDS,
+    container=names.ENGINE_CONTAINER,
+    container_fields=_ENGINE_CONTAINER_FIELDS,
+    env=OWNED_ENV,
+)
+_PROXY_RULES: Final = _PodTemplateRules(
+    pod=_PROXY_POD_FIELDS,
+    container=names.PROXY_CONTAINER,
+    container_fields=_PROXY_CONTAINER_FIELDS,
+    env={},
+)
+
+
+def problems(epd: EPDDeployment) -> tuple[Problem, ...]:
+    """Return everything that the author of `epd` must change, in the order of the spec; empty if it can be run."""
+    return tuple(_spec_problems(epd.spec))
+
+
+def _spec_problems(spec: Spec) -> Iterator[Problem]:
+    roles = [("spec.encode", spec.encode), ("spec.prefillDecode", spec.prefill_decode)]
+    yield from _media_limits(spec.model.media_limits)
+    yield from _args("spec.engine.args", spec.engine.args, role=False)
+    if spec.encode is not None:
+        yield from _content_keys(spec.engine.args)
+    yield from _env("spec.engine.env", [variable.name for variable in spec.engine.env])
+    yield from _pod_template("spec.engine.podTemplate", spec.engine.pod_template, _ENGINE_RULES)
+    for path, role in roles:
+        if role is not None:
+            yield from _role(path, role)
+    yield from _connector(spec)
+    yield from _pod_template("spec.proxy.podTemplate", spec.proxy.pod_template, _PROXY_RULES)
+
+
+def _role(path: str, role: RoleSpec) -> Iterator[Problem]:
+    yield from _args(f"{path}.args", role.args, role=True)
+    yield from _env(f"{path}.env", [variable.name for variable in role.env])
+    yield from _pod_template(f"{path}.podTemplate", role.pod_template, _ENGINE_RULES)
+
+
+def _owned(path: str, message: str) -> Problem:
+    return Problem(reason=Reason.OWNED_FIELD, path=path, message=message)
+
+
+def _invalid(path: str, message: str) -> Problem:
+    return Problem(reason=Reason.INVALID_SPEC, path=path, message=message)
+
+
+def _media_limits(limits: JSONObject) -> Iterator[Problem]:
+    for kind, limit in limits.items():
+        number = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
+        if not number and not isinstance(limit, Mapping):
+            yield _invalid(f"spec.model.mediaLimits.{kind}", "must be a number, 0 or more, or an object with count")
+
+
+def _args(path: str, args: Sequence[str], *, role: bool) -> Iterator[Problem]:
+    for found in find_owned(args, role=role):
+        yield _owned(f"{path}[{found.index}]", f"{found.flag} {found.reason}")
+
+
+def _content_keys(args: Sequence[str]) -> Iterator[Problem]:
+    index = disables_content_keys(args)
+    if index is not None:
+        yield _invalid(
+            f"spec.engine.args[{index}]",
+            "--mm-processor-cache-gb 0 is refused with spec.encode: without it encoders name items by request, and "
+            "nothing they write is ever read; use 1 or more",
+        )
+
+
+def _env(path: str, variables: Sequence[str], owned: Mapping[str, str] = OWNED_ENV) -> Iterator[Problem]:
+    for index, name in enumerate(variables):
+        if name in owned:
+            yield _owned(f"{path}[{index}]", f"{name} {owned[name]}")
+
+
+def _connector(spec: Spec) -> Iterator[Problem]:
+    cache = spec.encoder_cache
+    if cache and cache.connector is ConnectorKind.EXAMPLE and _EXAMPLE_OWNED in cache.extra_config:
+        yield _owned(
+            f"spec.encoderCache.extraConfig.{_EXAMPLE_OWNED}",
+            "is set by the operator to the model version's directory on spec.encoderCache.volume",
+        )
+
+
+def _pod_template(path: str, template: JSONObject, rules: _PodTemplateRules) -> Iterator[Problem]:
+    metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
+    for kind in ("labels", "annotations"):
+        for key in metadata.get(kind) or {}:
+            if key in _OWNED_LABELS or key.startswith(_OWNED_PREFIX):
+                yield _owned(f"{path}.metadata.{kind}[{key}]", "is set by the operator; use a key of your own")
+    for field, why in rules.pod.items():
+        if field in spec:
+            yield _owned(f"{path}.spec.{field}", why)
+    containers = spec.get("containers") or []
+    if not _are_objects(containers):
+        yield _invalid(f"{path}.spec.containers", "must be a list of containers")
+        return
+    for index, container in enumerate(containers):
+        if container.get("name") == rules.container:
+            yield from _container(f"{path}.spec.containers[{index}]", container, rules)
+
+
+def _container(path: str, container: Mapping[str, Any], rules: _PodTemplateRules) -> Iterator[Problem]:
+    for field, why in rules.container_fields.items():
+        if field in container:
+            yield _owned(f"{path}.{field}", why)
+    env = container.get("env") or []
+    if not _are_objects(env):
+        yield _invalid(f"{path}.env", "must be a list of variables")
+        return
+    yield from _env(f"{path}.env", [str(variable.get("name")) for variable in env], rules.env)
+
+
+def _are_objects(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
