@@ -20,6 +20,7 @@ from .steps import HarnessError, run, until
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 MODEL = paths.REPO / "tests" / "models" / "tinyvlm" / "model"
+BY_HAND = "test.epd.dev/made-by-hand"
 SHARED: Sequence[str] = ("ReadWriteMany", "ReadOnlyMany")
 
 
@@ -59,7 +60,10 @@ class Cluster:
 
     @contextmanager
     def namespace(self, prefix: str = "epd-test", *, labels: Mapping[str, str] = RESTRICTED) -> Iterator[str]:
-        """A new namespace that enforces the restricted Pod Security Standard; deleted, and waited for, at the end."""
+        """A new namespace that enforces the restricted Pod Security Standard.
+
+        At the end it is deleted, and waited for, with the volumes that `make_volume` made for its claims.
+        """
         name = f"{prefix}-{secrets.token_hex(3)}"
         metadata = {"name": name, "labels": dict(labels)}
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
@@ -67,6 +71,9 @@ class Cluster:
             yield name
         finally:
             self.kubectl("delete", "namespace", name, "--wait", "--timeout=180s", timeout=200)
+            for volume in self.get("persistentvolumes", "-l", BY_HAND)["items"]:
+                if volume["spec"].get("claimRef", {}).get("namespace") == name:
+                    self.delete_volume(volume["metadata"]["name"])
 
     def make_volume(
         self,
@@ -97,7 +104,8 @@ class Cluster:
         }
         if claim:
             spec["claimRef"] = {"namespace": claim[0], "name": claim[1]}
-        self.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
+        metadata = {"name": name, "labels": {BY_HAND: "true"}}
+        self.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec})
         return folder
 
     def delete_volume(self, name: str) -> None:

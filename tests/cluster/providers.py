@@ -58,7 +58,7 @@ def up(provider: str) -> Cluster:
 
 
 def load(provider: str) -> None:
-    """Our images in the cluster. On a cluster of the current context that is for its owner to do."""
+    """Our images in the cluster. On a cluster of the current context its owner loads the archives of `images`."""
     if provider == "native":
         images.load()
     elif provider == "kind":
