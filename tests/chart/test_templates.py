@@ -115,7 +115,7 @@ def test_probes_ask_the_health_port(helm: Helm) -> None:
     assert ports == {"metrics": 8080, "health": 8081}
     probes = {name: container[name]["httpGet"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
     assert probes == {
-        "startupProbe": {"path": "/readyz", "port": "health"},
+        "startupProbe": {"path": "/healthz", "port": "health"},
         "readinessProbe": {"path": "/readyz", "port": "health"},
         "livenessProbe": {"path": "/healthz", "port": "health"},
     }
