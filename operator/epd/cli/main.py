@@ -21,7 +21,7 @@ from epd.topology.pairing import pairing, pairing_inputs
 from epd.topology.roles import topology_of
 
 OPERATOR_IMAGE = f"epd-operator:{__version__}"
-"""What `make image` calls it."""
+"""For reading; an installation has its own, given by `--operator-image`."""
 
 
 def _without_owner(manifest: Manifest) -> Manifest:

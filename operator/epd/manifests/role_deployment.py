@@ -38,6 +38,8 @@ _SHARED_MEMORY: Final = "8Gi"
 """A limit, not a reservation: vLLM's processor cache in shared memory takes 4 GiB by default, its message rings and
 NCCL some hundred MiB per tensor-parallel rank; doubled. The container runtime's 64 MiB would kill the engine."""
 
+_IDS: Final = frozenset({"runAsUser", "runAsGroup", "fsGroup"})
+
 _REVISION_HISTORY: Final = 3
 """Old ReplicaSets are for reading only: the spec is what is rolled back."""
 
@@ -101,8 +103,9 @@ def _annotations(spec: Spec) -> dict[str, str]:
 def pod_template(epd: EPDDeployment, role: Role) -> dict[str, Any]:
     """Return the pod template of a role: ours, then `spec.engine.podTemplate`, then the role's.
 
-    Our labels are set again afterwards, since the selector and the proxy go by them. Root stays writable: libraries
-    under vLLM write compiled kernels beside their modules.
+    Set again afterwards: our labels, since the selector and the proxy go by them, and the ids of spec.securityContext,
+    since all roles and the preflight share files. The root file system stays writable: libraries under vLLM write
+    compiled kernels beside their modules.
     """
     spec, role_spec = epd.spec, role_spec_of(epd.spec, role)
     volumes, mounts = _volumes(epd)
@@ -121,6 +124,8 @@ def pod_template(epd: EPDDeployment, role: Role) -> dict[str, Any]:
     }
     merged = merge_pod_template(rendered, spec.engine.pod_template, role_spec.pod_template)
     merged["metadata"]["labels"] |= role_labels(epd, role)
+    ids = {key: value for key, value in spec.security_context.items() if key in _IDS}
+    merged["spec"]["securityContext"] = (merged["spec"].get("securityContext") or {}) | ids
     if single_node(spec):
         merged["spec"] = pod.with_pod_affinity(merged["spec"], [pod.same_node(epd)])
     return merged

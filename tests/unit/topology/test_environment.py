@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from epd.api.names import Role
+from epd.topology.environment import engine_env
+from epd.topology.storage import HOME_PATH
+from unit.topology.objects import ABSENT, epd
+
+CPU: dict[str, Any] = {"encode.resources": ABSENT}
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+
+
+def env(changes: dict[str, Any], role: Role = Role.ENCODE) -> dict[str, Any]:
+    variables = engine_env(epd(changes).spec, role)
+    assert len({variable["name"] for variable in variables}) == len(variables)
+    return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in variables}
+
+
+def test_a_uid_without_a_home_gets_one() -> None:
+    found = env({})
+    assert {found.pop("USER"), found.pop("LOGNAME")} == {"epd"}
+    assert (found.pop("VLLM_NO_USAGE_STATS"), found.pop("DO_NOT_TRACK")) == ("1", "1")
+    assert found.pop("HF_HOME") == "/var/lib/epd/hf-cache"
+    assert found["HOME"] == HOME_PATH
+    assert all(path.startswith(HOME_PATH) for path in found.values())
+    assert {"VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME"} < set(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ({"huggingFace": {}}, {"HF_HOME": "/var/lib/epd/hf-cache"}),
+        ({"huggingFace": {"offline": True}}, {"HF_HOME": "/var/lib/epd/hf-cache"} | OFFLINE),
+        (
+            {"huggingFace": {"tokenSecretRef": {"name": "hf", "key": "token"}}},
+            {"HF_HOME": "/var/lib/epd/hf-cache", "HF_TOKEN": {"secretKeyRef": {"name": "hf", "key": "token"}}},
+        ),
+        ({"persistentVolumeClaim": {"claimName": "weights"}}, OFFLINE),
+    ],
+)
+def test_hub(source: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = env({"model.source": source})
+    names = ("HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    assert {name: found[name] for name in names if name in found} == expected
+
+
+def test_only_a_cpu_pins_the_runner() -> None:
+    assert env(CPU)["VLLM_USE_V2_MODEL_RUNNER"] == "0"
+    assert "VLLM_USE_V2_MODEL_RUNNER" not in env({})
+
+
+def test_a_custom_connector_is_told_its_address() -> None:
+    custom = {"encoderCache.connector": "Custom", "encoderCache.custom": {"module": "a", "class": "B"}}
+    assert env(custom)["VLLM_EC_SIDE_CHANNEL_HOST"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    assert "VLLM_EC_SIDE_CHANNEL_HOST" not in env({})
+
+
+def test_the_role_wins_over_the_engine_and_each_name_stands_once() -> None:
+    changes = {
+        "engine.env": [{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)"}],
+        "encode.env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}, {"name": "C"}],
+    }
+    assert engine_env(epd(changes).spec, Role.ENCODE)[-3:] == [
+        {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "B", "value": "$(A)"},
+        {"name": "C", "value": ""},
+    ]
+    assert engine_env(epd(changes).spec, Role.PREFILL_DECODE)[-2:] == [
+        {"name": "A", "value": "1"},
+        {"name": "B", "value": "$(A)"},
+    ]

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from epd.api.names import Role
+from epd.topology.flags import COMMAND, ec_role, ec_transfer_config, engine_args, literal
+from epd.topology.model_version import model_version
+from unit.topology.objects import ABSENT, epd
+
+E, PD = Role.ENCODE, Role.PREFILL_DECODE
+CPU: dict[str, Any] = {"encode.resources": ABSENT, "prefillDecode.resources": ABSENT}
+
+
+def args(changes: dict[str, Any], role: Role = PD) -> list[str]:
+    return engine_args(epd(changes), role)
+
+
+def value(args: list[str], flag: str) -> str | None:
+    return args[args.index(flag) + 1] if flag in args else None
+
+
+def test_command() -> None:
+    assert COMMAND == ("vllm", "serve")
+
+
+def test_prefill_decode_in_full() -> None:
+    given = epd()
+    store = f"/var/lib/epd/encoder-cache/{model_version(given.spec)}"
+    assert engine_args(given, PD) == [
+        *("Qwen/Qwen2.5-VL-3B-Instruct", "--host", "0.0.0.0", "--port", "8000"),
+        *("--served-model-name", "Qwen/Qwen2.5-VL-3B-Instruct"),
+        *("--revision", "66285546d2b821cf421d4f5eb2576359d3770cd3"),
+        *("--mm-hasher-algorithm", "blake3", "--allowed-media-domains", "data-urls-only.invalid"),
+        "--ec-transfer-config",
+        '{"ec_connector":"ECExampleConnector","ec_connector_extra_config":{"shared_storage_path":"'
+        + store
+        + '"},"ec_role":"ec_consumer"}',
+        *("--shutdown-timeout", "600", "--enable-request-id-headers"),
+    ]
+
+
+def test_encode_adds_what_makes_an_encoder() -> None:
+    prefill = [word.replace("ec_consumer", "ec_producer").replace("600", "60") for word in args({})]
+    assert args({}, E) == [
+        *prefill,
+        *("--mm-encoder-only", "--no-enable-prefix-caching", "--max-num-batched-tokens", "114688"),
+        *("--gpu-memory-utilization", "0.01"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "words"),
+    [
+        ("model.servedNames", ["a/b", "c"], ["--served-model-name", "a/b", "c"]),
+        ("model.dtype", "float32", ["--dtype", "float32"]),
+        ("model.quantization", "awq", ["--quantization", "awq"]),
+        ("model.maxModelLen", 2048, ["--max-model-len", "2048"]),
+        (
+            "model.mediaLimits",
+            {"video": {"count": 1}, "image": 8},
+            ["--limit-mm-per-prompt", '{"image":8,"video":{"count":1}}'],
+        ),
+        ("model.processorKwargs", {"max_pixels": 9}, ["--mm-processor-kwargs", '{"max_pixels":9}']),
+        ("model.mediaIOKwargs", {"video": {"num_frames": 8}}, ["--media-io-kwargs", '{"video":{"num_frames":8}}']),
+        ("encoderCache.hashAlgorithm", "SHA256", ["--mm-hasher-algorithm", "sha256"]),
+        ("prefillDecode.port", 9000, ["--port", "9000"]),
+        ("prefillDecode.parallelism", {"tensor": 2}, ["--tensor-parallel-size", "2"]),
+        ("prefillDecode.drainTimeout", "20s", ["--shutdown-timeout", "20"]),
+        (
+            "proxy.media",
+            {"allowedDomains": ["a.example", "b.example"]},
+            ["--allowed-media-domains", "a.example", "b.example"],
+        ),
+    ],
+)
+def test_a_field_becomes_a_flag(path: str, given: Any, words: list[str]) -> None:
+    rendered = args({path: given})
+    start = rendered.index(words[0])
+    assert rendered[start : start + len(words)] == words
+    assert rendered[start + len(words)].startswith("--")
+
+
+def test_any_domain_is_no_limit() -> None:
+    assert "--allowed-media-domains" not in args({"proxy.media.allowedDomains": ["*"]})
+
+
+def test_weights_from_a_claim() -> None:
+    rendered = args({"model.source": {"persistentVolumeClaim": {"claimName": "weights"}}})
+    assert rendered[0] == "/var/lib/epd/model"
+    assert value(rendered, "--served-model-name") == "Qwen/Qwen2.5-VL-3B-Instruct"
+    assert "--revision" not in rendered
+
+
+def test_the_users_flags_come_last() -> None:
+    rendered = args({"engine.args": ["--max-num-seqs", "8"], "prefillDecode.args": ["--max-num-seqs", "16"]})
+    assert rendered[-4:] == ["--max-num-seqs", "8", "--max-num-seqs", "16"]
+
+
+def test_the_kubelet_expands_nothing_of_ours() -> None:
+    assert value(args({"model.processorKwargs": {"a": "$(HOME)"}}), "--mm-processor-kwargs") == '{"a":"$$(HOME)"}'
+    assert literal("$$(A)") == "$$$$(A)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "budget"),
+    [
+        (CPU, "8192"),
+        (CPU | {"prefillDecode.args": ["--max-num-batched-tokens", "16384"]}, "16384"),
+        (CPU | {"prefillDecode.args": ["--max_num_batched_tokens=16384"]}, "16384"),
+        (CPU | {"prefillDecode.args": ["--max-num-batched-tokens", "1024"]}, "8192"),
+        (CPU | {"prefillDecode.args": ["--max-num-batched-tokens", "many"]}, "8192"),
+        (CPU | {"engine.args": ["--max-num-batched-tokens", "16384"]}, "16384"),
+        ({"prefillDecode.args": ["--max-num-batched-tokens", "200000"]}, "200000"),
+    ],
+)
+def test_an_encoder_takes_what_the_prefill_side_takes(changes: dict[str, Any], budget: str) -> None:
+    assert value(args(changes, E), "--max-num-batched-tokens") == budget
+
+
+@pytest.mark.parametrize(
+    ("changes", "eager", "utilization"),
+    [
+        (CPU, True, None),
+        ({}, False, "0.01"),
+        ({"encode.resources": {"limits": {"amd.com/gpu": 1}}}, False, "0.01"),
+        ({"encode.resources": {"limits": {"gpu.intel.com/xe": 1}}}, False, None),
+    ],
+)
+def test_flags_by_device(changes: dict[str, Any], eager: bool, utilization: str | None) -> None:
+    rendered = args(changes, E)
+    assert ("--enforce-eager" in rendered, value(rendered, "--gpu-memory-utilization")) == (eager, utilization)
+
+
+def test_roles_of_the_transfer() -> None:
+    assert [ec_role(epd().spec, role) for role in (E, PD)] == ["ec_producer", "ec_consumer"]
+    assert ec_role(epd({"encode": ABSENT}).spec, PD) == "ec_both"
+
+
+def test_no_encoder_cache_is_no_flag() -> None:
+    assert ec_transfer_config(epd({"encode": ABSENT, "encoderCache": ABSENT}), PD) is None
+    assert "--ec-transfer-config" not in args({"encode": ABSENT, "encoderCache": ABSENT})
+
+
+def test_the_example_connectors_directory_is_ours() -> None:
+    given = epd({"encoderCache.extraConfig": {"shared_storage_path": "/tmp", "a": 1}})
+    store = f"/var/lib/epd/encoder-cache/{model_version(given.spec)}"
+    assert ec_transfer_config(given, PD) == {
+        "ec_connector": "ECExampleConnector",
+        "ec_connector_extra_config": {"shared_storage_path": store, "a": 1},
+        "ec_role": "ec_consumer",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"encoderCache.volume": ABSENT}, {}),
+        ({}, {"shared_storage_path": "/var/lib/epd/encoder-cache/VERSION"}),
+        ({"encoderCache.extraConfig": {"shared_storage_path": "/x"}}, {"shared_storage_path": "/x"}),
+    ],
+)
+def test_custom_connector(changes: dict[str, Any], place: dict[str, str]) -> None:
+    custom = {"encoderCache.connector": "Custom", "encoderCache.custom": {"module": "acme.ec", "class": "Redis"}}
+    given = epd(custom | changes)
+    expected = {key: text.replace("VERSION", model_version(given.spec)) for key, text in place.items()}
+    assert ec_transfer_config(given, E) == {
+        "ec_connector": "Redis",
+        "ec_connector_module_path": "acme.ec",
+        "ec_connector_extra_config": expected,
+        "ec_role": "ec_producer",
+    }
+
+
+def test_json_flags_are_json() -> None:
+    config = value(args({"encoderCache.extraConfig": {"ä": [1, {"b": None}]}}), "--ec-transfer-config")
+    assert json.loads(config or "")["ec_connector_extra_config"]["ä"] == [1, {"b": None}]
+
+
+@pytest.mark.parametrize("release", ["0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0"])
+def test_every_release_gets_flags_that_it_has(release: str) -> None:
+    """`--mm-encoder-only` is needed on 0.28 only; removed keys of the transfer config appear nowhere."""
+    rendered = args({"engine.image": f"vllm:v{release}"}, E)
+    assert "--mm-encoder-only" in rendered
+    assert set(json.loads(value(rendered, "--ec-transfer-config") or "")) == {
+        "ec_connector",
+        "ec_connector_extra_config",
+        "ec_role",
+    }

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epd.api.types import EPDDeployment, Spec
+from epd.topology.canonical import digest
+from epd.topology.model_version import harmless_names, model_version, version_inputs
+from unit.topology.objects import ABSENT, E_PD, epd
+
+
+def version(changes: dict[str, Any]) -> str:
+    return model_version(epd(changes).spec)
+
+
+def test_what_it_is_made_of() -> None:
+    spec = epd(
+        {
+            "model.dtype": "bfloat16",
+            "model.quantization": "awq",
+            "model.processorKwargs": {"max_pixels": 1},
+            "model.mediaIOKwargs": {"video": {"num_frames": 8}},
+            "model.source": {"persistentVolumeClaim": {"claimName": "weights", "subPath": "qwen"}},
+            "encoderCache.salt": "2",
+            "encoderCache.hashAlgorithm": "SHA256",
+            "engine.args": ["--max_num_seqs=8", "--hf-overrides", '{"b": 1, "a": 2}'],
+            "engine.env": [{"name": "VLLM_LOGGING_LEVEL", "value": "DEBUG"}, {"name": "X", "value": "1"}],
+            "prefillDecode.env": [{"name": "Y", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+        }
+    ).spec
+    assert version_inputs(spec) == {
+        "name": "Qwen/Qwen2.5-VL-3B-Instruct",
+        "revision": "66285546d2b821cf421d4f5eb2576359d3770cd3",
+        "source": {"claimName": "weights", "subPath": "qwen"},
+        "dtype": "bfloat16",
+        "quantization": "awq",
+        "processorKwargs": {"max_pixels": 1},
+        "mediaIOKwargs": {"video": {"num_frames": 8}},
+        "hashAlgorithm": "SHA256",
+        "salt": "2",
+        "engine": "vllm:0.33",
+        "containers": {
+            "engine": {"args": [["--hf-overrides", '{"a":2,"b":1}']], "env": {"X": "1"}},
+            "prefill-decode": {"env": {"Y": {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}}},
+        },
+    }
+    assert harmless_names(spec) == ["--max-num-seqs", "VLLM_LOGGING_LEVEL"]
+    assert model_version(spec) == f"v1-qwen2-5-vl-3b-instruct-{digest(version_inputs(spec), length=12)}"
+
+
+def test_names_of_today_stay_as_they_are() -> None:
+    """Fails when equal inputs get another name: every cache in the field would be empty after an upgrade."""
+    assert version({}) == "v1-qwen2-5-vl-3b-instruct-a67d506de149"
+
+
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [
+        ("tinyvlm", "tinyvlm"),
+        ("Org/Some_Model.v2", "some-model-v2"),
+        ("a/" + "x" * 39 + ".yz", "x" * 39),
+        ("a/" + "x" * 100, "x" * 40),
+        ("../..", "model"),
+    ],
+)
+def test_slug(name: str, slug: str) -> None:
+    found = version({"model.name": name})
+    assert found.rpartition("-")[0] == f"v1-{slug}"
+
+
+@given(st.from_regex(r"[A-Za-z0-9._/][A-Za-z0-9._/:@-]{0,252}", fullmatch=True))
+def test_it_is_a_label_value_and_a_directory_name(name: str) -> None:
+    found = model_version(Spec.model_validate({**E_PD, "model": {"name": name}}))
+    assert len(found) <= 63
+    assert found.isascii()
+    assert found.replace("-", "").isalnum()
+    assert found.startswith("v1-")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (["--a", "b"], ["--a=b"]),
+        (["--a_b", "c"], ["--a-b=c"]),
+        (["--a", "1", "--b", "2"], ["--b", "2", "--a", "1"]),
+        (["--a", '{"x": 1, "y": 2}'], ["--a", '{"y":2,"x":1}']),
+        (["--max-num-seqs", "8"], []),
+        (["--max_num_seqs=8"], ["--max-num-seqs", "16"]),
+        (["--no-enable-prefix-caching"], ["--enable-prefix-caching"]),
+        (["--speculative-config.method", "ngram"], []),
+        (["--enable-lora", "--lora-modules", "a=/a"], ["--enable-lora", "--lora-modules", "a=/a", "b=/b"]),
+    ],
+)
+def test_the_same_cache(one: list[str], other: list[str]) -> None:
+    assert version({"engine.args": one}) == version({"engine.args": other})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (["--a", "b"], ["--a", "c"]),
+        (["--a", "1", "--a", "2"], ["--a", "2", "--a", "1"]),
+        (["--unknown"], []),
+        (["--max-num-s", "8"], []),  # an abbreviation: what it stands for depends on the release
+        (
+            ["--enable-tower-connector-lora", "--lora-modules", "a=/a"],
+            ["--enable-tower-connector-lora", "--lora-modules", "a=/b"],
+        ),
+        (["--enable_tower", "--lora-modules", "a=/a"], ["--enable_tower", "--lora-modules", "a=/b"]),
+    ],
+)
+def test_another_cache(one: list[str], other: list[str]) -> None:
+    assert version({"engine.args": one}) != version({"engine.args": other})
+
+
+def test_tower_adapters_of_one_place_count_in_every_place() -> None:
+    tower = {"engine.args": ["--enable-tower-connector-lora"]}
+    assert version(tower) != version(tower | {"encode.args": ["--lora-modules", "a=/a"]})
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("vllm:v0.33.0", "other/vllm:v0.33.1-cu130", True),
+        ("vllm:v0.33.0", "vllm:v0.32.0", False),
+        ("vllm:latest", "other/vllm:latest", False),  # only assumed to be 0.33
+        ("vllm:latest", "vllm:v0.33.0", False),
+    ],
+)
+def test_the_engine_counts_by_its_minor_release(one: str, other: str, same: bool) -> None:
+    assert (version({"engine.image": one}) == version({"engine.image": other})) is same
+
+
+def test_a_role_without_flags_changes_nothing() -> None:
+    assert version({}) == version({"encode": ABSENT})
+
+
+def test_whole_floats_are_integers() -> None:
+    assert version({"model.processorKwargs": {"a": 1.0}}) == version({"model.processorKwargs": {"a": 1}})
+
+
+@given(st.randoms(use_true_random=False))
+def test_the_order_of_fields_does_not_matter(random: Any) -> None:
+    def shuffled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return dict(random.sample([(key, shuffled(item)) for key, item in value.items()], len(value)))
+        return value
+
+    spec = copy.deepcopy(E_PD) | {"engine": {"image": "vllm:v0.33.0", "env": [{"name": "X", "value": "1"}]}}
+    document = {"metadata": {"name": "a"}, "spec": spec}
+    one, other = (EPDDeployment.model_validate(each) for each in (document, shuffled(document)))
+    assert model_version(one.spec) == model_version(other.spec)
