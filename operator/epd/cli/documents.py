@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from epd.api import names
 from epd.api.types import EPDDeployment
+from epd.api.validation import problems
 from epd.topology.engine_version import engine_version, unsupported
 from epd.topology.roles import topology_of
 
@@ -43,8 +44,11 @@ def _parse(path: str, document: dict[str, Any], namespace: str) -> EPDDeployment
         raise DocumentError("\n".join(f"{path}: {line}" for line in lines)) from None
     except ValueError as error:
         raise DocumentError(f"{path}: {error}") from None
+    messages = [f"{problem.path}: {problem.message}" for problem in problems(epd)]
     if message := unsupported(engine_version(epd.spec.engine)):
-        raise DocumentError(f"{path}: {message}")
+        messages.append(message)
+    if messages:
+        raise DocumentError("\n".join(f"{path}: {message}" for message in messages))
     return epd
 
 

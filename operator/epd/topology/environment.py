@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from epd.api.names import Role
-from epd.api.types import ConnectorKind, Device, EnvVar, ModelSource, Spec
+from epd.api.types import ConnectorKind, Device, ModelSource, Spec
+from epd.topology.containers import env_var
 from epd.topology.roles import device_of, role_spec_of
 from epd.topology.storage import HF_CACHE_PATH, HOME_PATH, model_claim, offline
 
@@ -45,12 +46,6 @@ def _side_channel(spec: Spec) -> list[dict[str, Any]]:
     return [{"name": "VLLM_EC_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
 
 
-def _user_variable(variable: EnvVar) -> dict[str, Any]:
-    if variable.value_from is not None:
-        return {"name": variable.name, "valueFrom": variable.value_from}
-    return {"name": variable.name, "value": variable.value or ""}
-
-
 def engine_env(spec: Spec, role: Role) -> list[dict[str, Any]]:
     """Return the container's `env` for one role, each name once.
 
@@ -62,5 +57,5 @@ def engine_env(spec: Spec, role: Role) -> list[dict[str, Any]]:
         plain |= _CPU
     given = [*spec.engine.env, *role_spec_of(spec, role).env]
     variables = [{"name": name, "value": value} for name, value in plain.items()]
-    variables += [*_hub(spec), *_side_channel(spec), *(_user_variable(variable) for variable in given)]
+    variables += [*_hub(spec), *_side_channel(spec), *map(env_var, given)]
     return list({variable["name"]: variable for variable in variables}.values())

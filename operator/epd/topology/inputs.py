@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from epd.api.names import Role
 from epd.api.types import EPDDeployment, Spec
 from epd.topology.canonical import digest
+from epd.topology.containers import containers
 from epd.topology.roles import role_spec_of, roles_of
 
 _HASH_LENGTH: Final = 16
@@ -54,7 +55,7 @@ def role_inputs(epd: EPDDeployment, role: Role) -> str:
         "name": epd.metadata.name,
         "role": str(role),
         "spec": _given(roles[role], exclude=_ROLE_FIELDS_OUTSIDE_THE_POD),
-        "containers": {str(name): _given(role_spec, include={"args", "env"}) for name, role_spec in roles.items()},
+        "containers": {place: [given.args, given.env, given.env_from] for place, given in containers(spec).items()},
         "model": _given(spec.model),
         "engine": _given(spec.engine),
         "imagePullSecrets": [secret.name for secret in spec.image_pull_secrets],

@@ -9,12 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from epd.api.types import EncoderCacheSpec, EngineVersionOrigin, EnvVar, Spec
+from epd.api.types import EncoderCacheSpec, EngineVersionOrigin, JSONObject, Spec
 from epd.topology.arguments import Argument, parse
 from epd.topology.canonical import digest
+from epd.topology.containers import containers
 from epd.topology.engine_version import engine_version
 from epd.topology.harmless import TOWER_LORA_FLAG, flag_is_harmless, variable_is_harmless
-from epd.topology.roles import roles_of
 from epd.topology.storage import model_claim
 
 _FORMAT: Final = "v1"
@@ -47,12 +47,12 @@ def _arguments(args: Sequence[str], *, tower_lora: bool) -> list[list[str]]:
     return [[argument.flag, *argument.values] for argument in sorted(kept, key=lambda argument: argument.flag)]
 
 
-def _variables(env: Sequence[EnvVar]) -> dict[str, Any]:
+def _variables(env: Sequence[JSONObject]) -> dict[str, Any]:
     """Variables that may change an embedding; of a Secret or ConfigMap the reference, never the value."""
     return {
-        variable.name: variable.value if variable.value_from is None else {"valueFrom": variable.value_from}
+        str(variable.get("name")): variable.get("value") or _present({"valueFrom": variable.get("valueFrom")})
         for variable in env
-        if not variable_is_harmless(variable.name)
+        if not variable_is_harmless(str(variable.get("name")))
     }
 
 
@@ -61,22 +61,16 @@ def _present(inputs: Mapping[str, Any]) -> _Inputs:
     return {key: value for key, value in inputs.items() if value not in (None, "", {}, [])}
 
 
-def _containers(spec: Spec) -> dict[str, tuple[list[str], list[EnvVar]]]:
-    """Args and env by where they are given: `engine`, or a role."""
-    roles = {str(role): (role_spec.args, role_spec.env) for role, role_spec in roles_of(spec)}
-    return {"engine": (spec.engine.args, spec.engine.env)} | roles
-
-
 def _tower_lora(spec: Spec) -> bool:
-    return any(_has_tower_lora(parse(args)) for args, _ in _containers(spec).values())
+    return any(_has_tower_lora(parse(given.args)) for given in containers(spec).values())
 
 
 def harmless_names(spec: Spec) -> list[str]:
     """Return the flags and variables of the spec that are no part of the model version, sorted, for people."""
     tower_lora, found = _tower_lora(spec), set[str]()
-    for args, env in _containers(spec).values():
-        found |= {each.option for each in parse(args) if flag_is_harmless(each.option, tower_lora=tower_lora)}
-        found |= {each.name for each in env if variable_is_harmless(each.name)}
+    for given in containers(spec).values():
+        found |= {each.option for each in parse(given.args) if flag_is_harmless(each.option, tower_lora=tower_lora)}
+        found |= {each["name"] for each in given.env if variable_is_harmless(str(each.get("name")))}
     return sorted(found)
 
 
@@ -84,8 +78,14 @@ def _container_inputs(spec: Spec) -> _Inputs:
     tower_lora = _tower_lora(spec)
     return _present(
         {
-            name: _present({"args": _arguments(args, tower_lora=tower_lora), "env": _variables(env)})
-            for name, (args, env) in _containers(spec).items()
+            place: _present(
+                {
+                    "args": _arguments(given.args, tower_lora=tower_lora),
+                    "env": _variables(given.env),
+                    "envFrom": given.env_from,
+                }
+            )
+            for place, given in containers(spec).items()
         }
     )
 

@@ -122,6 +122,15 @@ def test_tower_adapters_of_one_place_count_in_every_place() -> None:
     assert version(tower) != version(tower | {"encode.args": ["--lora-modules", "a=/a"]})
 
 
+def test_variables_of_a_pod_template_count() -> None:
+    def template(name: str) -> dict[str, Any]:
+        env = [{"name": name, "value": "1"}]
+        return {"encode.podTemplate": {"spec": {"containers": [{"name": "engine", "env": env}]}}}
+
+    assert version(template("X")) != version({})
+    assert version(template("OMP_NUM_THREADS")) == version({})
+
+
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
