@@ -1,0 +1,177 @@
+"""What the cluster has of one EPDDeployment: the only place that says what is listed and fetched.
+
+Reads by complete lists of one namespace, by label, then sorts by owner. Writes nothing, decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from epd.api import names
+from epd.api.names import Role
+from epd.api.types import EPDDeployment
+from epd.controller import kinds
+from epd.controller.cluster import Cluster
+from epd.controller.errors import NotFound
+from epd.controller.kinds import Kind, Manifest, controlled_by, kind_of, name_of, uid_of
+from epd.controller.pods import stuck_creating
+from epd.controller.storage import Storage, claim_name
+
+ChildKey = tuple[Kind, str]
+
+STUCK_PODS_ASKED_ABOUT = 4
+"""Events are listed for so many pods at most that hang in ContainerCreating: one per role and proxy tells the cause."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """A snapshot. `children` holds every listed child by kind and name, whoever owns it."""
+
+    owner_uid: str
+    children: Mapping[ChildKey, Manifest] = field(default_factory=dict)
+    pods: tuple[Manifest, ...] = ()
+    claim_wanted: bool = False
+    claim: Manifest | None = None
+    claim_events: tuple[Manifest, ...] = ()
+    pod_events: tuple[Manifest, ...] = ()
+
+    def child(self, kind: Kind, name: str) -> Manifest | None:
+        """A child that is ours, or None."""
+        live = self.children.get((kind, name))
+        return live if live is not None and self.ours(live) else None
+
+    def ours(self, live: Manifest) -> bool:
+        """Whether we made it: we are its controller, or it is a claim of ours that Retain leaves without owner."""
+        if controlled_by(live, self.owner_uid):
+            return True
+        if kind_of(live) != kinds.PERSISTENT_VOLUME_CLAIM:
+            return False
+        owned = any(owner.get("controller") for owner in live["metadata"].get("ownerReferences") or ())
+        made = (live["metadata"].get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.FIELD_MANAGER
+        return made and not owned
+
+    def of_kind(self, kind: Kind) -> tuple[Manifest, ...]:
+        """Our children of one kind."""
+        return tuple(live for (k, _), live in self.children.items() if k == kind and self.ours(live))
+
+    def pods_of(self, role: Role) -> tuple[Manifest, ...]:
+        """Engine pods of a role."""
+        return tuple(p for p in self.pods if _labels(p).get(names.LABEL_ROLE) == role)
+
+    def component_pods(self, component: str) -> tuple[Manifest, ...]:
+        """Pods of a component that is no engine, such as the proxy."""
+        return tuple(
+            p
+            for p in self.pods
+            if _labels(p).get(names.LABEL_COMPONENT) == component and names.LABEL_ROLE not in _labels(p)
+        )
+
+    @property
+    def claim_pending(self) -> bool:
+        """Whether a claim is wanted that is not there or not Bound."""
+        return self.claim_wanted and (self.claim is None or not _bound(self.claim))
+
+    @property
+    def stuck_pods(self) -> tuple[Manifest, ...]:
+        """Pods of which only Events can say why they do not start."""
+        return tuple(sorted((p for p in self.pods if stuck_creating(p)), key=name_of))
+
+    @property
+    def preflight_job(self) -> Manifest | None:
+        """The newest preflight Job."""
+        jobs = (
+            j for j in self.of_kind(kinds.JOB) if _labels(j).get(names.LABEL_COMPONENT) == names.COMPONENT_PREFLIGHT
+        )
+        return max(jobs, key=lambda job: str(job["metadata"].get("creationTimestamp", "")), default=None)
+
+    @property
+    def storage(self) -> Storage:
+        """What `storage.finding` judges."""
+        return Storage(
+            claim=self.claim,
+            claim_events=self.claim_events,
+            preflight=self.preflight_job,
+            preflight_pods=self.component_pods(names.COMPONENT_PREFLIGHT),
+        )
+
+    @property
+    def preflight_due(self) -> bool:
+        """Whether the claim may be checked: it is Bound and an engine pod has a node, or a check exists already.
+
+        A check before that would make the volume controller choose a node without the devices that engines need.
+        """
+        if self.claim is None or not _bound(self.claim):
+            return False
+        placed = any(p["spec"].get("nodeName") for p in self.pods if names.LABEL_ROLE in _labels(p))
+        return placed or self.preflight_job is not None
+
+    def with_children(self, live: Iterable[Manifest], *, gone: Iterable[Manifest] = ()) -> Observed:
+        """The snapshot with newer states of some children: what an apply answered is newer than the list before it."""
+        children = dict(self.children)
+        for manifest in live:
+            children[kind_of(manifest), name_of(manifest)] = manifest
+        for manifest in gone:
+            children.pop((kind_of(manifest), name_of(manifest)), None)
+        claim = self.claim
+        if claim is not None:
+            claim = children.get((kinds.PERSISTENT_VOLUME_CLAIM, name_of(claim)), claim)
+        return replace(self, children=children, claim=claim)
+
+
+async def observe(cluster: Cluster, epd: EPDDeployment) -> Observed:
+    """List everything with our label, and what the claim and stuck pods have to say."""
+    namespace, labels = epd.metadata.namespace, f"{names.LABEL_EPD}={epd.metadata.name}"
+    *lists, pods = await asyncio.gather(
+        *(cluster.list(kind, namespace, labels=labels) for kind in (*kinds.CHILDREN, kinds.POD))
+    )
+    children = {(kind_of(m), name_of(m)): m for listed in lists for m in listed}
+    seen = Observed(
+        owner_uid=epd.metadata.uid,
+        children=children,
+        pods=pods,
+        claim_wanted=claim_name(epd) is not None,
+        claim=await _claim(cluster, epd, children),
+    )
+    claim_events, *pod_events = await asyncio.gather(
+        _events(cluster, seen.claim if seen.claim_pending else None),
+        *(_events(cluster, pod) for pod in seen.stuck_pods[:STUCK_PODS_ASKED_ABOUT]),
+    )
+    return replace(seen, claim_events=claim_events, pod_events=tuple(e for found in pod_events for e in found))
+
+
+async def fetch_absent(cluster: Cluster, observed: Observed, desired: Iterable[Manifest]) -> Observed:
+    """The snapshot with objects that bear a wanted child's name without our label, so that none is taken over."""
+    absent = [m for m in desired if (kind_of(m), name_of(m)) not in observed.children]
+    found = await asyncio.gather(*(_get(cluster, kind_of(m), m["metadata"]["namespace"], name_of(m)) for m in absent))
+    return observed.with_children(live for live in found if live is not None)
+
+
+async def _claim(cluster: Cluster, epd: EPDDeployment, children: Mapping[ChildKey, Manifest]) -> Manifest | None:
+    if (name := claim_name(epd)) is None:
+        return None
+    listed = children.get((kinds.PERSISTENT_VOLUME_CLAIM, name))
+    return listed or await _get(cluster, kinds.PERSISTENT_VOLUME_CLAIM, epd.metadata.namespace, name)
+
+
+async def _get(cluster: Cluster, kind: Kind, namespace: str, name: str) -> Manifest | None:
+    try:
+        return await cluster.get(kind, namespace, name)
+    except NotFound:
+        return None
+
+
+async def _events(cluster: Cluster, manifest: Manifest | None) -> tuple[Manifest, ...]:
+    if manifest is None:
+        return ()
+    fields = f"involvedObject.uid={uid_of(manifest)}"
+    return await cluster.list(kinds.EVENT, manifest["metadata"]["namespace"], fields=fields)
+
+
+def _labels(manifest: Manifest) -> dict[str, str]:
+    return manifest["metadata"].get("labels") or {}
+
+
+def _bound(claim: Manifest) -> bool:
+    return (claim.get("status") or {}).get("phase") == "Bound"

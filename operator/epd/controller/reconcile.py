@@ -1,0 +1,133 @@
+"""One reconcile: the only orchestration. Level-triggered: what happened is never asked, only what is.
+
+    GET parent -> LIST children -> desired -> plan -> execute -> status -> write if changed
+
+Holds nothing but a memory of what was applied (see `plan`), which may be lost at any time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from pydantic import ValidationError
+
+from epd.api.names import Reason
+from epd.api.types import Condition, EPDDeployment
+from epd.controller import execute, kinds, observe, plan, revisions, status
+from epd.controller.build import Build
+from epd.controller.cluster import Cluster
+from epd.controller.conditions import Finding
+from epd.controller.errors import Forbidden, NamespaceTerminating, NotFound, Rejected, Retryable
+from epd.controller.events import Recorder, news
+from epd.controller.kinds import Manifest
+from epd.controller.metrics import ConditionGauges
+from epd.controller.observe import Observed
+from epd.controller.report import unreadable, write_status
+
+logger = logging.getLogger(__name__)
+
+UNWATCHED_POLL_SECONDS: Final = 30.0
+"""How often to look at what sends no watch event of ours: Events of a claim, a claim that the user brought."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a reconcile ended well. `requeue_after` in seconds; None: a watch event or the resync will do."""
+
+    requeue_after: float | None = None
+    stalled: bool = False
+
+
+class Reconciler:
+    """Reconciles keys `namespace/name`. Raises `errors.Retryable` for the queue to try again."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        build: Build,
+        recorder: Recorder,
+        *,
+        on_gone: Callable[[str], None] = lambda _key: None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._cluster, self._build, self._recorder = cluster, build, recorder
+        self._gauges = ConditionGauges()
+        self._on_gone = on_gone
+        self._clock = clock
+        self._memos: dict[str, dict[str, plan.Mark]] = {}
+
+    async def reconcile(self, key: str) -> Outcome:
+        """Bring one object's children and status to what its spec says, as far as one pass can."""
+        namespace, name = key.split("/", 1)
+        try:
+            parent = await self._cluster.get(kinds.EPD, namespace, name)
+        except NotFound:
+            self.forget(key)
+            return Outcome()
+        if parent["metadata"].get("deletionTimestamp"):
+            return Outcome()  # its children go with it: they name it as owner
+        try:
+            epd = EPDDeployment.model_validate(parent)
+        except ValidationError as e:
+            await self._publish(key, parent, unreadable(parent, e, now=self._now()))
+            return Outcome(stalled=True)
+        try:
+            observed = await observe.observe(self._cluster, epd)
+            observed, circumstances = await self._act(key, epd, observed)
+        except NamespaceTerminating:
+            return Outcome()
+        facts = self._build.facts(epd)
+        new = status.status_of(epd, facts, observed, circumstances, now=self._now())
+        await self._publish(key, parent, new.model_dump(mode="json", by_alias=True, exclude_none=True))
+        if circumstances.retrying is not None:
+            raise Retryable(circumstances.retrying.message)
+        return Outcome(_next_look(observed), stalled=circumstances.stalled is not None)
+
+    def forget(self, key: str) -> None:
+        """The object is gone."""
+        self._memos.pop(key, None)
+        self._on_gone(key)
+        self._gauges.report(key, {})
+
+    async def _act(self, key: str, epd: EPDDeployment, observed: Observed) -> tuple[Observed, status.Circumstances]:
+        if (problem := self._build.problem(epd)) is not None:
+            return observed, status.Circumstances(stalled=problem)
+        desired = self._build.desired(epd, preflight=observed.preflight_due)
+        observed = await observe.fetch_absent(self._cluster, observed, desired)
+        deployments = execute.role_deployments(epd, desired)
+        renderings = revisions.resolve(deployments, observed.of_kind(kinds.CONTROLLER_REVISION))
+        desired = tuple(execute.kept(manifest, deployments, renderings) for manifest in desired)
+        if epd.spec.paused:
+            left_alone = execute.differs(desired, observed)
+            return observed, status.Circumstances(left_alone=left_alone, outdated=renderings.outdated)
+        executor = execute.Executor(self._cluster, self._memos.setdefault(key, {}), observed)
+        stalled = retrying = None
+        try:
+            await executor.execute(epd, desired, renderings)
+        except execute.NameTaken as e:
+            stalled = Finding.true(Reason.NAME_TAKEN, str(e))
+        except Rejected as e:
+            stalled = Finding.true(Reason.REJECTED_BY_API_SERVER, str(e))
+        except Forbidden as e:
+            retrying = Finding.true(Reason.RETRYING, str(e))
+        return executor.observed, status.Circumstances(stalled=stalled, retrying=retrying, outdated=renderings.outdated)
+
+    async def _publish(self, key: str, parent: Manifest, new: Manifest) -> None:
+        before = [Condition.model_validate(c) for c in (parent.get("status") or {}).get("conditions") or ()]
+        after = [Condition.model_validate(c) for c in new["conditions"]]
+        self._gauges.report(key, {c.type: c.status for c in after})
+        if await write_status(self._cluster, parent, new):
+            for note in news(before, after):
+                await self._recorder.record(parent, note, now=self._now())
+
+    def _now(self) -> str:
+        return self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _next_look(observed: Observed) -> float | None:
+    """When to come back without being told: after what no watch of ours reports."""
+    return UNWATCHED_POLL_SECONDS if observed.claim_pending or observed.stuck_pods else None
