@@ -1,10 +1,11 @@
-"""The harness itself: volumes as real ones are, the API server seen from a pod, and that `down` would name leftovers."""
+"""The harness itself: volumes like real ones, the API server seen from a pod, leftovers that `down` would name."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,18 @@ import os, ssl, urllib.request
 where = "/var/run/secrets/kubernetes.io/serviceaccount"
 token, namespace = open(f"{where}/token").read(), open(f"{where}/namespace").read()
 url = "https://{KUBERNETES_SERVICE_HOST}:{KUBERNETES_SERVICE_PORT}".format(**os.environ)
-request = urllib.request.Request(f"{url}/api/v1/namespaces/{namespace}/pods", headers={"Authorization": f"Bearer {token}"})
+headers = {"Authorization": f"Bearer {token}"}
+request = urllib.request.Request(f"{url}/api/v1/namespaces/{namespace}/pods", headers=headers)
 context = ssl.create_default_context(cafile=f"{where}/ca.crt")
 print(urllib.request.urlopen(request, context=context).status)
 """
+
+
+@pytest.fixture(scope="module")
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """One namespace for all: to delete one takes 10 s, whatever is in it."""
+    with cluster.namespace("epd-harness") as name:
+        yield name
 
 
 def claim(namespace: str, name: str, storage_class: str, mode: str = "ReadWriteMany") -> dict[str, Any]:
@@ -80,64 +89,59 @@ def output(cluster: Cluster, namespace: str, name: str) -> str:
 
 
 def test_claim_of_the_default_class_is_shared_writable_by_gid_1000_and_deleted_with_its_folder(
-    cluster: Cluster,
+    cluster: Cluster, namespace: str
 ) -> None:
-    with cluster.namespace("epd-harness") as namespace:
-        cluster.apply(claim(namespace, "ec", "epd-hostpath"))
-        cluster.kubectl("wait", "pvc/ec", "-n", namespace, "--for=jsonpath={.status.phase}=Bound", "--timeout=20s")
-        folder = cluster.claim_folder(namespace, "ec")
-        assert (folder.stat().st_uid, folder.stat().st_gid, oct(folder.stat().st_mode)) == (0, 1000, "0o42770")
-        cluster.apply(pod(namespace, "writer", "open('/ec/file', 'w').write('x')", claims=("ec",)))
-        assert output(cluster, namespace, "writer") == ""
-        assert (folder / "file").read_text() == "x"
+    cluster.apply(claim(namespace, "shared", "epd-hostpath"))
+    cluster.kubectl("wait", "pvc/shared", "-n", namespace, "--for=jsonpath={.status.phase}=Bound", "--timeout=20s")
+    folder = cluster.claim_folder(namespace, "shared")
+    assert (folder.stat().st_uid, folder.stat().st_gid, oct(folder.stat().st_mode)) == (0, 1000, "0o42770")
+    cluster.apply(pod(namespace, "shared", "open('/shared/file', 'w').write('x')", claims=("shared",)))
+    assert output(cluster, namespace, "shared") == ""
+    assert (folder / "file").read_text() == "x"
+    cluster.kubectl("delete", "pod/shared", "pvc/shared", "-n", namespace)
     until("folder gone", lambda: not folder.exists(), seconds=20)
 
 
-def test_claim_of_the_root_only_class_is_not_writable(cluster: Cluster) -> None:
-    with cluster.namespace("epd-harness") as namespace:
-        cluster.apply(claim(namespace, "ec", "epd-root-only"))
-        cluster.apply(pod(namespace, "writer", "open('/ec/file', 'w').write('x')", claims=("ec",)))
-        assert "PermissionError" in output(cluster, namespace, "writer")
+def test_claim_of_the_root_only_class_is_not_writable(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(claim(namespace, "rootonly", "epd-root-only"))
+    cluster.apply(pod(namespace, "rootonly", "open('/rootonly/file', 'w').write('x')", claims=("rootonly",)))
+    assert "PermissionError" in output(cluster, namespace, "rootonly")
 
 
-def test_waiting_class_binds_only_when_a_pod_uses_the_claim(cluster: Cluster) -> None:
-    with cluster.namespace("epd-harness") as namespace:
-        cluster.apply(claim(namespace, "other", "epd-hostpath"), claim(namespace, "ec", "epd-hostpath-wait"))
-        # the provisioner handles all claims in one pass: once `other` is bound, `ec` has been looked at
-        cluster.kubectl("wait", "pvc/other", "-n", namespace, "--for=jsonpath={.status.phase}=Bound", "--timeout=20s")
-        assert cluster.get("pvc", "ec", "-n", namespace)["status"]["phase"] == "Pending"
-        cluster.apply(pod(namespace, "user", "pass", claims=("ec",)))
-        output(cluster, namespace, "user")
-        assert cluster.get("pvc", "ec", "-n", namespace)["status"]["phase"] == "Bound"
+def test_waiting_class_binds_only_when_a_pod_uses_the_claim(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(claim(namespace, "other", "epd-hostpath"), claim(namespace, "waiting", "epd-hostpath-wait"))
+    # the provisioner handles all claims in one pass: once `other` is bound, `waiting` has been looked at
+    cluster.kubectl("wait", "pvc/other", "-n", namespace, "--for=jsonpath={.status.phase}=Bound", "--timeout=20s")
+    assert cluster.get("pvc", "waiting", "-n", namespace)["status"]["phase"] == "Pending"
+    cluster.apply(pod(namespace, "waiting", "pass", claims=("waiting",)))
+    output(cluster, namespace, "waiting")
+    assert cluster.get("pvc", "waiting", "-n", namespace)["status"]["phase"] == "Bound"
 
 
-def test_single_node_class_refuses_read_write_many_with_an_event(cluster: Cluster) -> None:
-    with cluster.namespace("epd-harness") as namespace:
-        cluster.apply(claim(namespace, "ec", "epd-single-node"))
+def test_single_node_class_refuses_read_write_many_with_an_event(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(claim(namespace, "single", "epd-single-node"))
 
-        def events() -> list[str]:
-            found = cluster.get("events", "-n", namespace, "--field-selector", "reason=ProvisioningFailed")["items"]
-            return [event["message"] for event in found]
+    def events() -> list[str]:
+        found = cluster.get("events", "-n", namespace, "--field-selector", "reason=ProvisioningFailed")["items"]
+        return [event["message"] for event in found]
 
-        until("an event", lambda: bool(events()), seconds=20)
-        assert events() == ["failed to provision volume: epd-single-node does not serve ReadWriteMany"]
-
-
-def test_pod_reaches_the_api_server_through_its_service_as_its_account(cluster: Cluster) -> None:
-    with cluster.namespace("epd-harness") as namespace:
-        cluster.kubectl("create", "role", "reader", "--verb=list", "--resource=pods", "-n", namespace)
-        subject = f"--serviceaccount={namespace}:default"
-        cluster.kubectl("create", "rolebinding", "reader", "--role=reader", subject, "-n", namespace)
-        cluster.apply(pod(namespace, "client", LIST_PODS))
-        assert output(cluster, namespace, "client") == "200\n"
+    until("an event", lambda: bool(events()), seconds=20)
+    assert events() == ["failed to provision volume: epd-single-node does not serve ReadWriteMany"]
 
 
-def test_namespace_enforces_the_restricted_standard(cluster: Cluster) -> None:
-    with cluster.namespace("epd-harness") as namespace:
-        root = pod(namespace, "root", "pass")
-        del root["spec"]["securityContext"]
-        with pytest.raises(HarnessError, match='violates PodSecurity "restricted'):
-            cluster.apply(root)
+def test_pod_reaches_the_api_server_through_its_service_as_its_account(cluster: Cluster, namespace: str) -> None:
+    cluster.kubectl("create", "role", "reader", "--verb=list", "--resource=pods", "-n", namespace)
+    subject = f"--serviceaccount={namespace}:default"
+    cluster.kubectl("create", "rolebinding", "reader", "--role=reader", subject, "-n", namespace)
+    cluster.apply(pod(namespace, "client", LIST_PODS))
+    assert output(cluster, namespace, "client") == "200\n"
+
+
+def test_namespace_enforces_the_restricted_standard(cluster: Cluster, namespace: str) -> None:
+    root = pod(namespace, "root", "pass")
+    del root["spec"]["securityContext"]
+    with pytest.raises(HarnessError, match='violates PodSecurity "restricted'):
+        cluster.apply(root)
 
 
 def test_leftovers_name_what_is_new_and_what_is_lost() -> None:
