@@ -50,6 +50,16 @@ async def test_items_are_encoded_before_the_prefill_side_is_asked() -> None:
     assert all(answer.closed for answer in b.engines.answers)
 
 
+async def test_encoded_items_are_no_demand_any_more() -> None:
+    b = bench(E0, D0, scripts={"e0": [], "d0": [HANG]})
+    task = asyncio.create_task(b.exchange.answer(arrival("AAAA")))
+    await until_called(b.engines, 1)
+    assert b.value("epd_proxy_encode_demand", role="encode") == 1
+    await until_called(b.engines, 2)
+    assert b.value("epd_proxy_encode_demand", role="encode") == 0
+    task.cancel()
+
+
 async def test_the_aggregated_topology_has_no_primers() -> None:
     b = bench(E0, D0, encodes=False)
     assert (await b.exchange.answer(arrival("AAAA"))).headers["x-epd-encode"] == "none"

@@ -100,6 +100,7 @@ def test_other_schemes_are_always_refused(url: str) -> None:
         ("https://img.example.com/a", ANY),
         ("https://8.8.8.8/a", ANY),
         ("https://[2606:4700::1111]/a", ANY),
+        ("https://[::ffff:8.8.8.8]/a", ANY),
     ],
 )
 def test_allowed_hosts(url: str, policy: MediaPolicy) -> None:
