@@ -18,10 +18,15 @@ from chart.matrix import EVERYTHING
 from cluster import paths
 from cluster.steps import HarnessError
 from epd.api import names
+from epd.api.types import EPDDeployment
+from epd.manifests import Context, desired
 
 pytestmark = pytest.mark.apiserver
 
 FILE = f"{names.GROUP}_{names.PLURAL}.yaml"
+OPERATOR = "system:serviceaccount:epd-system:epd-operator"
+CLAIM = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+CACHE = {"volume": {"volumeClaimTemplate": {"spec": CLAIM}}}
 RELEASE = "app.kubernetes.io/instance=epd-operator"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
@@ -87,37 +92,38 @@ def test_pods_are_admitted_where_the_restricted_standard_is_enforced(live: Live)
 
 def test_the_operator_may_do_what_it_does_and_no_more(live: Live) -> None:
     live.install("epd-operator", "epd-system")
-    operator = "system:serviceaccount:epd-system:epd-operator"
-    assert live.can(operator, "patch", "apps/deployments", "team-a")
-    assert live.can(operator, "patch", "epd.dev/epddeployments/status", "team-a")
-    assert not live.can(operator, "patch", "epd.dev/epddeployments", "team-a")
-    assert not live.can(operator, "get", "/secrets", "team-a")
-    assert not live.can(operator, "create", "/pods", "team-a")
+    assert live.can(OPERATOR, "patch", "apps/deployments", "team-a")
+    assert live.can(OPERATOR, "patch", "epd.dev/epddeployments/status", "team-a")
+    assert not live.can(OPERATOR, "patch", "epd.dev/epddeployments", "team-a")
+    assert not live.can(OPERATOR, "get", "/secrets", "team-a")
+    assert not live.can(OPERATOR, "create", "/pods", "team-a")
 
 
 def test_a_namespaced_operator_may_do_nothing_elsewhere(live: Live) -> None:
     live.namespace("team-a")
     live.install("epd-operator", "epd-system", {"watchNamespaces": ["team-a"]})
-    operator = "system:serviceaccount:epd-system:epd-operator"
-    assert live.can(operator, "patch", "apps/deployments", "team-a")
-    assert not live.can(operator, "list", "epd.dev/epddeployments", "team-b")
-    assert not live.can(operator, "list", "/pods", "epd-system")
+    assert live.can(OPERATOR, "patch", "apps/deployments", "team-a")
+    assert not live.can(OPERATOR, "list", "epd.dev/epddeployments", "team-b")
+    assert not live.can(OPERATOR, "list", "/pods", "epd-system")
 
 
-def test_the_operator_can_grant_the_proxy_its_role(live: Live) -> None:
-    live.namespace("team-a")
+def test_the_operator_may_apply_every_child_and_no_more_rights_than_its_own(live: Live) -> None:
+    live.namespace("team-a", RESTRICTED)
     live.install("epd-operator", "epd-system", {"watchNamespaces": ["team-a"]})
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": {"name": "qwen-proxy", "namespace": "team-a"},
-        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}],
-    }
-    apply = ("apply", "--server-side", "--as", "system:serviceaccount:epd-system:epd-operator", "-f", "-")
-    live.kubectl(*apply, stdin=json.dumps(role))
+    live.kubectl("create", "-n", "team-a", "-f", "-", stdin=json.dumps(epd("qwen", encode={}, encoderCache=CACHE)))
+    children = desired(
+        EPDDeployment.model_validate(live.get("epd", "qwen", "-n", "team-a")),
+        Context(operator_image="x", operator_image_pull_policy="Never", preflight=True),
+    )
+    assert len(children) >= 8
+    apply = ("apply", "--server-side", "--validate=strict", "--as", OPERATOR, "-f", "-")
+    listed = {"apiVersion": "v1", "kind": "List", "items": list(children)}
+    assert live.kubectl(*apply, stdin=json.dumps(listed)).count("serverside-applied") == len(children)
+    (role,) = (child for child in children if child["kind"] == "Role")
     role["rules"] = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["delete"]}]
     with pytest.raises(HarnessError, match="attempting to grant RBAC permissions not currently held"):
         live.kubectl(*apply, stdin=json.dumps(role))
+    live.kubectl("delete", "--as", OPERATOR, "--wait=false", "-f", "-", stdin=json.dumps(listed))
 
 
 def test_uninstall_keeps_the_crd_and_the_deployments(live: Live) -> None:
