@@ -53,7 +53,10 @@ class Effect(Enum):
     CLAIM = Change("updates the claim; no pod restarts.")
     STORAGE = Change("grows the claim; shrinking is refused. No pod restarts.")
     REFUSED = Change("refused.")
-    TOPOLOGY = Change("adds or removes the role and rolls the others.", maybe=_VERSION | _PROXY)
+    TOPOLOGY = Change("adds or removes the role; rolls prefillDecode and the proxy.", _ROLES | _PROXY)
+    SUSPENDS = Change("stops or starts every engine; rolls the proxy.", _PROXY)
+    DEVICE = Change("rolls the roles whose flags depend on it.", maybe=_ROLES)
+    RELEASE = Change("new cache version, rolls all roles; none if only the patch number differs.", maybe=_VERSION)
     ENCODE = Change("rolls the role.", _ENCODE)
     PREFILL_DECODE = Change("rolls the role.", _PREFILL_DECODE)
     ENCODE_FLAGS = Change(_ROLE_FLAGS, _ENCODE, _VERSION)
@@ -64,6 +67,7 @@ class Effect(Enum):
     IMAGE = Change("rolls all roles; another minor version of vLLM also makes a new cache version.", _ROLES, _VERSION)
     ALL = Change("rolls all roles.", _ROLES)
     EVERYTHING = Change("rolls all roles and the proxy.", _ROLES | _PROXY)
+    IDS = Change("rolls all roles, and the proxy where runAsUser comes or goes.", _ROLES, _PROXY)
     PAIRING = Change("rolls all roles; old and new pods are not mixed.", _ROLES | {Key.PAIRING})
     VERSION = Change("new cache version, rolls all roles.", _VERSION)
     VERSION_AND_PROXY = Change("new cache version, rolls all roles and the proxy.", _VERSION | _PROXY)
@@ -75,7 +79,6 @@ class Effect(Enum):
 
 def _role(path: str, rolls: Effect, flags: Effect) -> dict[str, Effect]:
     return {
-        path: Effect.TOPOLOGY,
         f"{path}.replicas": Effect.SCALES,
         f"{path}.scaling": Effect.SCALES,
         f"{path}.parallelism": rolls,
@@ -103,23 +106,24 @@ EFFECTS: Final[dict[str, Effect]] = {
     "model.source": Effect.VERSION,
     "model.source.huggingFace.tokenSecretRef": Effect.ALL,
     "model.source.huggingFace.cacheClaim": Effect.ALL,
-    "model.source.huggingFace.offline": Effect.ALL,
+    "model.source.huggingFace.offline": Effect.PAIRING,
     "engine.image": Effect.IMAGE,
     "engine.imagePullPolicy": Effect.ALL,
-    "engine.version": Effect.IMAGE,
-    "engine.device": Effect.ALL,
+    "engine.version": Effect.RELEASE,
+    "engine.device": Effect.DEVICE,
     "engine.args": Effect.ENGINE_FLAGS,
     "engine.env": Effect.ENGINE_FLAGS,
     "engine.podTemplate": Effect.ALL,
     "imagePullSecrets": Effect.EVERYTHING,
+    "encode": Effect.TOPOLOGY,
     **_role("encode", Effect.ENCODE, Effect.ENCODE_FLAGS),
     **_role("prefillDecode", Effect.PREFILL_DECODE, Effect.PREFILL_DECODE_FLAGS),
-    "encoderCache": Effect.TOPOLOGY,
+    "encoderCache": Effect.PAIRING,
     "encoderCache.connector": Effect.PAIRING,
     "encoderCache.custom": Effect.PAIRING,
     "encoderCache.extraConfig": Effect.PAIRING,
     "encoderCache.hashAlgorithm": Effect.VERSION_AND_PROXY,
-    "encoderCache.salt": Effect.VERSION_AND_PROXY,
+    "encoderCache.salt": Effect.VERSION,
     "encoderCache.volume": Effect.PAIRING,
     "encoderCache.volume.volumeClaimTemplate": Effect.PAIRING,
     "encoderCache.volume.volumeClaimTemplate.metadata": Effect.CLAIM,
@@ -143,9 +147,9 @@ EFFECTS: Final[dict[str, Effect]] = {
     "proxy.media.allowedDomains": Effect.EVERYTHING,
     "proxy.resources": Effect.PROXY,
     "proxy.podTemplate": Effect.PROXY,
-    "securityContext": Effect.EVERYTHING,
+    "securityContext": Effect.IDS,
     "paused": Effect.NONE,
-    "suspend": Effect.SCALES,
+    "suspend": Effect.SUSPENDS,
     "restartedAt": Effect.ALL,
 }
 """Path below `spec` -> what its change does; a path without an entry has that of its parent."""
