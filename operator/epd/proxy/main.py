@@ -43,10 +43,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = build_parser()
     settings = read_settings(parser, parser.parse_args(argv))
     logging.basicConfig(
-        level=logging.DEBUG if settings.debug else logging.INFO,
+        level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
+    if settings.debug:
+        # ours alone: libraries would log bodies and tokens
+        logging.getLogger("epd").setLevel(logging.DEBUG)
     asyncio.run(serve(settings))
 
 
