@@ -21,14 +21,18 @@ from epd.controller.kinds import Kind, Manifest
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 """A SYN that is dropped would otherwise hang for minutes."""
 
-SERVER_TIMEOUT_SECONDS: Final = 300.0
-"""The API server ends a watch so soon at the latest, and it is opened anew: no connection lives for hours unseen."""
+SERVER_TIMEOUT_SECONDS: Final = 300
+"""The API server ends a watch so soon at the latest, and it is opened anew: no connection lives for hours unseen.
+An integer: the API server refuses `timeoutSeconds=300.0`."""
 
 CLIENT_TIMEOUT_SECONDS: Final = 330.0
 """We end it ourselves when the API server has not."""
 
 EXIT_TIMEOUT_SECONDS: Final = 25.0
 """kopf kills the process so long after the signal; below the chart's terminationGracePeriodSeconds of 30."""
+
+WORKER_IDLE_SECONDS: Final = 1.0
+"""kopf waits so long for its workers when it ends (5 by default): under Recreate that is time without an operator."""
 
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -45,28 +49,29 @@ async def watch(
 ) -> None:
     """Watch parents and labelled children until `stop` is set; raises when a watch fails for good.
 
-    `started` is called when the watches are about to open. No namespaces: all of them.
+    `started` is called when the watches are about to open; from then on signals are its caller's: kopf takes them
+    while it starts. No namespaces: all of them.
     """
-    await kopf.operator(
-        registry=_registry(deliver, started),
+    ours = asyncio.all_tasks()
+    tasks = await kopf.spawn_tasks(
+        registry=_registry(deliver),
         settings=_settings(),
         standalone=True,  # no peering object: a second operator is kept away by Recreate
         clusterwide=not namespaces,
         namespaces=namespaces,
         stop_flag=stop,
     )
+    started()
+    # In the end kopf cancels whatever task the loop has, but for these.
+    await kopf.run_tasks(tasks, ignored=ours | asyncio.all_tasks() - set(tasks))
 
 
-def _registry(deliver: Deliver, started: Callable[[], None]) -> kopf.OperatorRegistry:
+def _registry(deliver: Deliver) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
     def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
         return _in_cluster() or kopf.login_with_kubeconfig(**kwargs)
-
-    @kopf.on.startup(registry=registry)
-    async def startup(**_: Any) -> None:
-        started()
 
     def enqueue(kind: Kind) -> None:
         @kopf.on.event(kind.group, kind.version, kind.plural, registry=registry, id=f"enqueue-{kind.plural}")
@@ -82,6 +87,7 @@ def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # Events are our recorder's
     settings.scanning.disabled = True  # needs rights on CustomResourceDefinitions and Namespaces that we do without
+    settings.queueing.idle_timeout = WORKER_IDLE_SECONDS
     settings.process.ultimate_exiting_timeout = EXIT_TIMEOUT_SECONDS
     settings.networking.connect_timeout = CONNECT_TIMEOUT_SECONDS
     settings.watching.connect_timeout = CONNECT_TIMEOUT_SECONDS

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from epd import manifests
-from epd.api import validation
+from epd.api.validation import problems as problems_of
 from epd.api.types import EPDDeployment
 from epd.controller.conditions import Finding
 from epd.controller.kinds import Manifest
@@ -40,7 +40,7 @@ class ThisBuild:
 
     def problem(self, epd: EPDDeployment) -> Finding | None:
         """All problems in one message: mending one at a time would take a rollout of tries."""
-        problems = validation.problems(epd)
+        problems = problems_of(epd)
         if not problems:
             return None
         return Finding.true(problems[0].reason, " ".join(f"{p.path}: {p.message}" for p in problems))

@@ -1,12 +1,16 @@
 """What a call of the API server may end with, split by what the reconciler does about it.
 
 `Retryable` is tried again with backoff; `Rejected` needs another spec and becomes `Stalled`. Decides from status code
-and the Status object's own reason, never from the text of a message.
+and the Status object's own reason; from the text of a message only where the API server gives nothing else.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+_UNTYPED: Final = "failed to create typed patch object"
+"""An apply with an unknown or mistyped field is answered with 500 and these words (k8s.io/apimachinery
+pkg/util/managedfields/internal/structuredmerge.go, seen with 1.35): the strict check of decoding comes after it."""
 
 
 class ClusterError(Exception):
@@ -56,6 +60,8 @@ def error_of(*, status: int, body: dict[str, Any], call: str, retry_after: float
         return NamespaceTerminating(message)
     match status:
         case 400 | 422:
+            return Rejected(message)
+        case 500 if words.startswith(_UNTYPED):
             return Rejected(message)
         case 403:
             return Forbidden(message)

@@ -111,8 +111,11 @@ def _pending(claim: Manifest, events: Iterable[Manifest]) -> Finding:
             f'StorageClass "{class_name}" did not provision {modes} for claim {name}: "{words}". {_SHARED_CLASSES} '
             "or set accessModes: [ReadWriteOnce] to run all pods on one node.",
         )
-    said = f': "{words}"' if words else "; kubectl describe says what it waits for"
-    return Finding.false(Reason.CLAIM_PENDING, f"claim {name} ({modes}, class {class_name or 'none'}) is Pending{said}")
+    if newest is None or not _weight(newest)[0]:
+        return Finding.unknown(Reason.PENDING, f"claim {name} is not Bound yet{f': {words}' if words else ''}")
+    return Finding.false(
+        Reason.CLAIM_PENDING, f'claim {name} ({modes}, class {class_name or "none"}) is Pending: "{words}"'
+    )
 
 
 def _checked(epd: EPDDeployment, storage: Storage) -> Finding:
