@@ -15,6 +15,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -155,7 +156,8 @@ def check(root: Path, *, seconds: float = STEP_SECONDS) -> Report:
                 hard_links = False
     except StepError as error:
         if error.code != errno.ETIMEDOUT:
-            shutil.rmtree(directory, ignore_errors=True)
+            with suppress(StepError):
+                run_step("rmdir", lambda: shutil.rmtree(directory, ignore_errors=True), seconds=seconds)
         return _failure(root, error)
     return {"ok": True, "uid": os.getuid(), "gid": os.getgid(), "hardLinks": hard_links, **_place(root)}
 

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from epd import __version__
+from epd.cli.main import OPERATOR_IMAGE, describe, main, render
+from epd.manifests import Context, desired
+from epd.topology.model_version import model_version, version_inputs
+from epd.topology.pairing import pairing, pairing_inputs
+from unit.cli.test_documents import GOOD, OTHER, write
+from unit.topology.objects import epd
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+    assert main(arguments) == 0
+    return list(yaml.safe_load_all(capsys.readouterr().out))
+
+
+def test_render_prints_what_would_be_applied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, f"{GOOD}---\n{OTHER}")
+    found = printed(capsys, "render", "-f", path, "-n", "mine", "--operator-image", "op:1")
+    names = [(child["kind"], child["metadata"]["namespace"], child["metadata"]["name"]) for child in found]
+    assert ("Deployment", "mine", "a-prefilldecode") in names
+    assert ("Service", "ns", "b") in names
+    images = {
+        container["image"]
+        for child in found
+        if child["kind"] == "Deployment"
+        for container in child["spec"]["template"]["spec"]["containers"]
+    }
+    assert images == {"vllm:v0.33.0", "op:1"}
+    assert not [child for child in found if "ownerReferences" in child["metadata"]]
+
+
+def test_render_of_an_object_from_a_cluster_is_whole() -> None:
+    given = epd()
+    assert render(given, operator_image="op:1") == list(desired(given, Context(operator_image="op:1", preflight=True)))
+
+
+def test_version_tells_the_keys_and_what_they_are_made_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = printed(capsys, "version", "-f", write(tmp_path, GOOD))
+    assert found["name"] == "a"
+    assert found["modelVersion"].startswith("v1-m-")
+    assert found["engineVersion"] == {"version": "0.33.0", "origin": "Tag"}
+
+
+def test_describe() -> None:
+    given = epd({"engine.args": ["--max-num-seqs", "8"]})
+    assert describe(given) == {
+        "name": "qwen-vl",
+        "topology": "E|PD",
+        "url": "http://qwen-vl.ai.svc",
+        "engineVersion": {"version": "0.33.0", "origin": "Tag"},
+        "modelVersion": model_version(given.spec),
+        "modelVersionMadeOf": version_inputs(given.spec),
+        "leftOutAsHarmless": ["--max-num-seqs"],
+        "pairing": pairing(given),
+        "pairingMadeOf": pairing_inputs(given),
+    }
+
+
+def test_a_bad_file_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, "kind: Pod")
+    assert main(["render", "-f", path]) == 1
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", f"error: {path}: no object of kind EPDDeployment\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["render"], ["no-such-command"]])
+def test_a_bad_command_line_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert "usage: kubectl epd" in capsys.readouterr().err
+
+
+def test_own_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"{__version__}\n"
+    assert OPERATOR_IMAGE.endswith(f":{__version__}")
