@@ -91,14 +91,22 @@ async def test_sigterm_lets_requests_end_and_exits_0() -> None:
         streaming = await proxy.chat(stream=True)
         assert streaming.headers["x-epd-encoders"] == e.address.removeprefix("http://")
         proxy.process.send_signal(signal.SIGTERM)
-        await proxy.ready(503)
-        # endpoints still point here, so requests are still answered, on connections that close
-        late = await proxy.http.get(f"{proxy.data}/v1/models")
-        assert (late.status, late.headers["connection"]) == (200, "close")
         await wait_until_closed(proxy.data)
         assert proxy.process.returncode is None
         release.set()
         assert (await streaming.read()).endswith(stubs.content_chunk("d") + stubs.DONE)
+        assert await proxy.process.wait() == 0
+
+
+async def test_endpoints_that_still_point_here_are_served_and_a_second_signal_ends_it() -> None:
+    e, pd = encoder(), decoder()
+    async with e.serve(), pd.serve(), running(*servers(e, pd), "--drain-delay", "1h") as proxy:
+        await proxy.ready(200)
+        proxy.process.send_signal(signal.SIGTERM)
+        await proxy.ready(503)
+        late = await proxy.http.get(f"{proxy.data}/v1/models")
+        assert (late.status, late.headers["connection"]) == (200, "close")
+        proxy.process.send_signal(signal.SIGTERM)
         assert await proxy.process.wait() == 0
 
 
