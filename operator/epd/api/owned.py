@@ -7,7 +7,6 @@ neither renders flags nor reads an object. Flag names were compared with the par
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -58,7 +57,6 @@ OWNED_FLAGS: Final = MappingProxyType(
         "--data-parallel-external-lb": f"is refused: {_REPLICAS}",
         "--no-data-parallel-external-lb": f"is refused: {_REPLICAS}",
         "--data-parallel-multi-port-external-lb": f"is refused: {_REPLICAS}",
-        "--no-data-parallel-multi-port-external-lb": f"is refused: {_REPLICAS}",
         "--nnodes": f"is refused: {_ONE_POD}",
         "--node-rank": f"is refused: {_ONE_POD}",
         "--master-addr": f"is refused: {_ONE_POD}",
@@ -208,18 +206,15 @@ class Violation:
     reason: str
 
 
-_DASHED: Final = re.compile(r"^--[^.]*")
 _VALUE_FLAG: Final = "--mm-processor-cache-gb"
 
 
 def _name(arg: str) -> str:
     """Return the option that a word names, as vLLM's parser reads it (vllm/utils/argparse_utils.py `parse_args`).
 
-    `--a_b.c_d+=v` -> `--a-b`: the part before `=`, underscores as dashes, without the path into a JSON value.
+    `--a_b.c_d+=v` -> `--a-b`: the part before `=`, without the path into a JSON value, underscores as dashes.
     """
-    name = arg.split("=", 1)[0]
-    name = _DASHED.sub(lambda match: match[0].replace("_", "-"), name)
-    return name.split(".", 1)[0]
+    return arg.split("=", 1)[0].split(".", 1)[0].replace("_", "-")
 
 
 def _matches(name: str, refused: Iterable[str]) -> str | None:

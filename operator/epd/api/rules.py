@@ -133,7 +133,7 @@ def _args(refused: Mapping[str, str]) -> Rule:
     table = dict(refused) | {alias: refused[flag] for alias, flag in ALIASES.items()}
     names = ", ".join(_literal(flag) for flag in table)
     return Rule(
-        f"!({_ARG_NAME} in [{names}])",
+        f"!(self.startsWith('-') && {_ARG_NAME} in [{names}])",
         f"={_ARG_NAME} + ' ' + {_literal_map(table)}[{_ARG_NAME}]",
     )
 

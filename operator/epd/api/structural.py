@@ -94,7 +94,7 @@ def _is_optional(source: Schema) -> bool:
 def _describe_default(schema: Schema, default: str | int | bool) -> None:
     description = schema.get("description", "")
     if default is not False and "Default:" not in description:
-        schema["description"] = f"{description} Default: {'true' if default is True else default}."
+        schema["description"] = f"{description} Default: {'true' if default is True else default}.".strip()
 
 
 _FIRST: Final = ("description", "type", "format", "default")
