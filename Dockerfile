@@ -24,6 +24,7 @@ RUN /build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheel . \
 FROM ${BASE}
 COPY --from=build /opt/epd /opt/epd
 COPY --from=code /app /opt/epd
-ENV PATH=/opt/epd/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
+# USER: kopf asks for the user's name (kopf/_core/engines/peering.py), and a uid chosen by the platform has none
+ENV PATH=/opt/epd/bin:/usr/local/bin:/usr/bin:/bin HOME=/tmp USER=epd PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
 ENTRYPOINT ["epd-operator"]

@@ -63,7 +63,10 @@ def _operator(cluster: Cluster) -> None:
     sets = [word for key, value in image.items() for word in ("--set", f"image.{key}={value}")]
     where = ["--namespace", OPERATOR_NAMESPACE, "--create-namespace", "--wait", "--timeout", "3m"]
     with step(f"helm upgrade --install {RELEASE} charts/epd-operator -n {OPERATOR_NAMESPACE} --wait", may_take="20 s"):
-        cluster.helm("upgrade", "--install", RELEASE, CHART, *where, *sets)
+        try:
+            cluster.helm("upgrade", "--install", RELEASE, CHART, *where, *sets)
+        except HarnessError as error:
+            raise HarnessError(f"{error}\n{cluster.describe(OPERATOR_NAMESPACE)}") from error
 
 
 def _example(cluster: Cluster) -> str:
