@@ -66,18 +66,25 @@ def test_without_encoders_it_is_the_aggregated_topology() -> None:
 
 
 @pytest.mark.parametrize(
-    "flags",
+    ("flags", "words"),
     [
-        "--namespace a --epd b --decode-servers-urls http://b:1",
-        "--namespace a --epd b --max-in-flight 0",
-        "--namespace a --epd b --max-in-flight x",
-        "--namespace a --epd b --max-body-size 1X",
-        "--namespace a --epd b --encoder-failure-policy Retry",
-        "--namespace a --epd b --drain",
-        "--decode-servers-urls b:1",
+        ("", "give either"),
+        ("--namespace a", "give either"),
+        ("--namespace a --epd b --decode-servers-urls http://b:1", "give either"),
+        ("--encode-servers-urls http://b:1", "--decode-servers-urls is missing"),
+        ("--decode-servers-urls http://b:1 --prefill-servers-urls http://c:1", "not supported yet"),
+        ("--decode-servers-urls b:1", "is no base URL"),
+        ("--namespace a --epd b --roles encode,prefill,decode", "not supported yet"),
+        ("--namespace a --epd b --request-timeout 10", "is no duration"),
+        ("--namespace a --epd b --max-in-flight 0", "must be at least 1"),
+        ("--namespace a --epd b --max-in-flight x", "invalid literal"),
+        ("--namespace a --epd b --max-body-size 1X", "is no quantity"),
+        ("--namespace a --epd b --encoder-failure-policy Retry", "Retry"),
+        ("--namespace a --epd b --drain", "unrecognized arguments"),
     ],
 )
-def test_nonsense_exits_2(flags: str) -> None:
+def test_nonsense_exits_2_and_says_why(flags: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         settings(*flags.split())
     assert stop.value.code == 2
+    assert words in capsys.readouterr().err
