@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import builds, paths
+from . import builds, filling, paths
 from .steps import HarnessError, run, until
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -113,13 +113,16 @@ class Cluster:
         self.kubectl("delete", "persistentvolume", name, "--ignore-not-found", "--wait=false")
         shutil.rmtree(self._volumes() / name, ignore_errors=True)
 
-    def model_claim(self, namespace: str, *, name: str = "tinyvlm", model: Path = MODEL) -> Path:
-        """Makes the claim `name` with a copy of `model`, readable to gid 1000, and returns its folder here.
+    def model_claim(self, namespace: str, *, name: str = "tinyvlm", model: Path = MODEL) -> None:
+        """Makes the claim `name` with a copy of `model`, readable to gid 1000; made again, it takes the new files.
 
-        On a cluster of the current context a pod copies the files in (see `demo`), and nothing is returned of use.
+        On a cluster of the current context a pod of the operator's image fills a claim of the default class.
         """
+        if self.volumes is None:
+            filling.fill(self, namespace, name=name, source=model)
+            return
         volume = f"{namespace}-{name}"
-        folder = self._volumes() / volume
+        folder = self.volumes / volume
         if not folder.exists():
             self.make_volume(volume, modes=SHARED, mode=0o2750, claim=(namespace, name))
         for file in model.iterdir():
@@ -133,10 +136,7 @@ class Cluster:
             "resources": {"requests": {"storage": "1Gi"}},
         }
         metadata = {"name": name, "namespace": namespace}
-        self.apply(
-            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec},
-        )
-        return folder
+        self.apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
 
     def claim_folder(self, namespace: str, claim: str) -> Path:
         """The folder on this machine that holds the files of a bound claim."""

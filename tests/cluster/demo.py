@@ -80,7 +80,7 @@ def _example(cluster: Cluster) -> str:
 
 
 def _ready(cluster: Cluster, name: str) -> None:
-    """Prints conditions as they change, until Ready."""
+    """Prints conditions as they change, until Ready; not Reconciling, which says what Ready says."""
     shown: dict[str, str] = {}
     deadline = time.monotonic() + READY_SECONDS
     with step(f"wait until {name} is Ready", may_take="3 min"):
@@ -89,7 +89,7 @@ def _ready(cluster: Cluster, name: str) -> None:
             conditions = {c["type"]: c for c in object_.get("status", {}).get("conditions", [])}
             for kind, condition in conditions.items():
                 line = f"{kind}={condition['status']} {condition.get('reason', '')}: {condition.get('message', '')}"
-                if shown.get(kind) != line:
+                if kind != "Reconciling" and shown.get(kind) != line:
                     say(f"    {line.rstrip(': ')}")
                     shown[kind] = line
             ready = conditions.get("Ready", {})

@@ -5,6 +5,7 @@ The operator's image is what the Dockerfile says; pause, Python base and engine 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import ssl
@@ -98,7 +99,7 @@ def operator() -> Path:
 def build() -> list[Path]:
     """Archives of all images that a test needs, in the order of loading."""
     builds.packages()
-    return [pause(), engine_image(), operator()]
+    return [pause(), engine_image(), operator()]  # the operator's last: see `load`
 
 
 def load() -> None:
@@ -109,22 +110,35 @@ def load() -> None:
     if not (link.is_symlink() and link.readlink() == packages):
         link.unlink() if link.is_symlink() else link.rmdir()
         link.symlink_to(packages)
-    for path in archives:
+    *others, ours = archives
+    for path in others:
         load_archive(path)
+    if load_archive(ours):
+        _restart()
 
 
-def load_archive(path: Path) -> None:
-    """Imports one archive into the native node's containerd, once."""
+def load_archive(path: Path) -> bool:
+    """Imports one archive into the native node's containerd, once; whether it was new."""
     record = paths.node() / "loaded"
     with locked(record):
         loaded = record.read_text().split() if record.exists() else []
         if path.name in loaded:
-            return
+            return False
         with step(f"load {path.name}", may_take="10 s"):
             run(["ctr", "--address", f"{paths.RUN}/containerd.sock", "--namespace", "k8s.io", "images", "import", path])
         kind = path.name.rpartition("-")[0]
         rest = [name for name in loaded if name.rpartition("-")[0] != kind]
         record.write_text("\n".join([*rest, path.name]))  # an image moves on: of each kind only the last is there
+        return True
+
+
+def _restart() -> None:
+    """Deletes the pods that run an earlier state of the operator's image: the tag stays, so nothing else would."""
+    kubectl = [paths.tool("kubectl"), "--kubeconfig", paths.node() / "kubeconfig"]
+    for pod in json.loads(run([*kubectl, "get", "pods", "--all-namespaces", "-o", "json"]))["items"]:
+        if any(container["image"] == OPERATOR for container in pod["spec"]["containers"]):
+            where = pod["metadata"]
+            run([*kubectl, "delete", "pod", where["name"], "-n", where["namespace"], "--wait=false"])
 
 
 def _archive(name: str, sources: list[Path]) -> Path:

@@ -1,7 +1,7 @@
 """A real single-node Kubernetes on this machine: Linux, root, no container engine.
 
-It starts components by their own flags and configuration files, and takes all of it away again; images are
-`images`' work and volumes `provisioner`'s.
+It starts components by their own flags and configuration files, and ends them; what they leave on the machine is
+`cleanup`'s, images are `images`' and volumes `provisioner`'s.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ def up() -> Path:
     socket = state / "kubelet/pod-resources/1234567890/kubelet.sock"
     if len(str(socket)) > 107:
         raise HarnessError(f"{state} is too long a path for kubelet's sockets; set EPD_STATE to a shorter folder")
+    _alone()
     builds.packages()
     kube = builds.kube()
     pause = images.pause()
@@ -65,7 +66,7 @@ def up() -> Path:
         controlplane.start(kube, state=state, address=ADDRESS, authorization="Node,RBAC", more=API_FLAGS)
         _containerd(state)
         controlplane.wait(state=state, address=ADDRESS)
-        until("containerd", lambda: _answers(), seconds=20)  # kubelet gives up at once without it
+        until("containerd", _answers, seconds=20)  # kubelet gives up at once without it
     with step("start scheduler, controllers, kubelet and kube-proxy; node Ready", may_take="20 s"):
         more = ["--cluster-cidr", PODS]
         controlplane.start_controllers(kube, state=state, kubeconfig=kubeconfig(), more=more)
@@ -105,6 +106,14 @@ def down() -> list[str]:
 API_FLAGS = ("--advertise-address", GATEWAY, "--allow-privileged", "--kubelet-preferred-address-types", "InternalIP")
 
 
+def _alone() -> None:
+    """Raises HarnessError: the node of another clone has the ports, the bridge and the sockets."""
+    owner = paths.RUN / "owner"
+    other = Path(owner.read_text()) if owner.exists() else paths.node()
+    if other != paths.node() and processes.alive("apiserver", state=other):
+        raise HarnessError(f"this machine has room for one node, and {other} is it: end it there with `make demo-down`")
+
+
 def _record(state: Path) -> None:
     if not (state / "before.json").exists():
         state.mkdir(parents=True, exist_ok=True)
@@ -138,6 +147,7 @@ def _containerd(state: Path) -> None:
     chain = {"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge, ports]}
     (folder / "10-bridge.conflist").write_text(json.dumps(chain))
     paths.RUN.mkdir(exist_ok=True)
+    (paths.RUN / "owner").write_text(str(state))
     engine = state / "engine"
     if not engine.exists():
         engine.mkdir()  # empty until `images.load` has an environment; a pod's mount needs a source from the start
