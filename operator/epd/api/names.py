@@ -116,6 +116,7 @@ class Reason(StrEnum):
     INSUFFICIENT_DEVICES = "InsufficientDevices"
     INSUFFICIENT_CAPACITY_FOR_SURGE = "InsufficientCapacityForSurge"
     SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 (a reason, not a secret)
+    SECRET_KEY_MISSING = "SecretKeyMissing"  # noqa: S105 (a reason, not a secret)
     CONFIG_ERROR = "ConfigError"
     OOM_KILLED = "OOMKilled"
     CRASH_LOOP = "CrashLoop"

@@ -94,7 +94,8 @@ class ProxySpec(ApiModel):
     resources: Resources = Field(
         default_factory=lambda: Resources(requests={"cpu": "250m", "memory": "256Mi"}, limits={"memory": "1Gi"})
     )
-    """Requests and limits of each proxy pod."""
+    """Requests and limits of each proxy pod, taken as a whole. Default: `{requests: {cpu: 250m, memory: 256Mi}, limits:
+    {memory: 1Gi}}`."""
     pod_template: PodTemplate = Field(default_factory=dict)
     """metadata and spec of the proxy's pods, merged strategically; the container is named `proxy`. Refused in it:
     image, command, args and ports of that container, and terminationGracePeriodSeconds, serviceAccountName and

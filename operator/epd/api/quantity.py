@@ -25,7 +25,7 @@ def duration_seconds(text: str) -> int:
     Raises:
         ValueError: `text` is no duration.
     """
-    if not text or not (match := re.match(DURATION_PATTERN, text)):
+    if not text or not (match := re.fullmatch(DURATION_PATTERN, text)):
         raise ValueError(f"{text!r} is no duration: write hours, minutes and seconds such as 90s, 10m or 1h30m")
     hours, minutes, seconds = (int(part[:-1]) if part else 0 for part in match.groups())
     return hours * 3600 + minutes * 60 + seconds
@@ -37,6 +37,6 @@ def quantity_value(text: str | int) -> Decimal:
     Raises:
         ValueError: `text` is no quantity.
     """
-    if not (match := re.match(QUANTITY_PATTERN, str(text))):
+    if not (match := re.fullmatch(QUANTITY_PATTERN, str(text))):
         raise ValueError(f"{text!r} is no quantity: write a number with a unit such as 500m, 4, 64Mi or 100Gi")
     return Decimal(match[1]) * _SCALE[match[3] or ""]

@@ -148,7 +148,9 @@ class Spec(ApiModel):
             "fsGroupChangePolicy": "OnRootMismatch",
         }
     )
-    """Security context of every pod, taken as a whole: `{runAsNonRoot: true}` leaves the ids to the platform."""
+    """Security context of every engine pod, taken as a whole: `{runAsNonRoot: true}` leaves the ids to the platform.
+    Default: `{runAsNonRoot: true, runAsUser: 1000, runAsGroup: 1000, fsGroup: 1000, fsGroupChangePolicy:
+    OnRootMismatch}`."""
     paused: bool = False
     """Leaves everything running and changes nothing until it is false again; status goes on."""
     suspend: bool = False
