@@ -42,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+@cache
 def meant(word: str) -> str | None:
     """The option that vLLM's parser takes `word` for; None if it knows none, or several."""
     if word.startswith("--"):  # FlexibleArgumentParser: dashes up to the first dot, the rest is a key
