@@ -52,9 +52,13 @@ def _prepare(provider: str) -> None:
         compiled: list[Callable[[], object]] = [builds.kube, builds.pause, builds.helm]
         downloaded: list[Callable[[], object]] = [engine.environment, images.build]
         with ThreadPoolExecutor() as pool:
-            jobs = [pool.submit(lambda part=part: [make() for make in part]) for part in (compiled, downloaded)]
-            for job in jobs:
+            for job in [pool.submit(_make, each) for each in (compiled, downloaded)]:
                 job.result()
+
+
+def _make(each: list[Callable[[], object]]) -> None:
+    for make in each:
+        make()
 
 
 def _operator(cluster: Cluster) -> None:

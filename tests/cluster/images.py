@@ -78,7 +78,7 @@ def engine_image() -> Path:
             archive.write(to, tag=ENGINE, layers=[_debian(), layer], config=config)
 
     _debian()
-    return cached(_archive("vllm-cpu", [Path(__file__)]), f"image {ENGINE}", make)
+    return cached(_archive("vllm-cpu", [], LAUNCHER.decode(), ENGINE_MOUNT), f"image {ENGINE}", make)
 
 
 def operator() -> Path:
@@ -141,8 +141,8 @@ def _restart() -> None:
             run([*kubectl, "delete", "pod", where["name"], "-n", where["namespace"], "--wait=false"])
 
 
-def _archive(name: str, sources: list[Path]) -> Path:
-    return paths.cache() / f"{name}-{paths.key([*sources, paths.HARNESS / 'archive.py'], *DEBIAN)}.tar"
+def _archive(name: str, sources: list[Path], *more: str) -> Path:
+    return paths.cache() / f"{name}-{paths.key([*sources, paths.HARNESS / 'archive.py'], *DEBIAN, *more)}.tar"
 
 
 def _debian() -> Path:

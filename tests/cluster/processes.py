@@ -26,7 +26,7 @@ def started(pid: int) -> str | None:
     return None if fields[0] in "ZX" else fields[19]
 
 
-def start(name: str, argv: Sequence[str | Path], *, state: Path, env: Mapping[str, str] | None = None) -> None:
+def start(name: str, argv: Sequence[object], *, state: Path, env: Mapping[str, str] | None = None) -> None:
     """Starts `argv` in a session of its own unless `name` runs; log in `state`/log, pid in `state`/run."""
     if alive(name, state=state):
         return

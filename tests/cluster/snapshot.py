@@ -71,18 +71,36 @@ def leftovers(before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def ours() -> dict[int, str]:
-    """Pids and command lines of the node's processes: those that name its state, or run in a pod's cgroup."""
-    marks = (f"{paths.node()}/", f"{paths.RUN}/")
+    """Pids and command lines of the node's processes: its components, containerd's shims, and what runs in its pods.
+
+    Never others that merely name its files, as a `tail -f` of a log or a test's kubectl does.
+    """
+    in_pods = {int(pid) for root in cgroups() for file in root.rglob("cgroup.procs") for pid in _lines(file)}
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
+        pid = int(folder.name)
         try:
-            words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-            in_pod = "kubepods" in (folder / "cgroup").read_text()
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if (in_pod or any(mark in words for mark in marks)) and processes.started(int(folder.name)):
-            found[int(folder.name)] = words[:200]
+        if (pid in in_pods or _component(words)) and processes.started(pid):
+            found[pid] = " ".join(words)[:200].strip()
     return found
+
+
+def _component(words: list[str]) -> bool:
+    program = Path(words[0]).name
+    known = program in ("containerd", "containerd-shim-runc-v2", "runc") or program.startswith("kube-")
+    text = " ".join(words[1:])
+    ours = f"{paths.node()}/" in text or f"{paths.RUN}/" in text
+    return ours and (known or "cluster.provisioner" in words)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:  # the group went away, or is of a kind that can't list processes
+        return []
 
 
 def firewall(tool: str) -> list[str]:

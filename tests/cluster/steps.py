@@ -51,7 +51,7 @@ def step(what: str, *, may_take: str = "") -> Iterator[None]:
 
 
 def run(
-    argv: Sequence[str | Path],
+    argv: Sequence[object],
     *,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
