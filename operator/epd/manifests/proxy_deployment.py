@@ -72,6 +72,9 @@ def _container(epd: EPDDeployment, context: Context) -> dict[str, Any]:
             {"name": _ADMIN_PORT_NAME, "containerPort": ADMIN_PORT, "protocol": "TCP"},
         ],
         **pod.resources(epd.spec.proxy.resources),
+        # Loading the Kubernetes client takes seconds, on a busy node many; until then liveness would count failures.
+        "startupProbe": {"httpGet": {"path": "/healthz", "port": _ADMIN_PORT_NAME}, "periodSeconds": 1}
+        | {"failureThreshold": 120, "timeoutSeconds": 5},
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": _ADMIN_PORT_NAME}} | probe,
         # A minute: a proxy that serves thousands of streams is restarted only when it truly hangs.
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": _ADMIN_PORT_NAME}} | probe | {"failureThreshold": 12},
