@@ -31,8 +31,9 @@ def remove(before: Snapshot, *, state: Path, bridge: str) -> None:
     for tool in ("iptables", "ip6tables"):
         _rules(tool, before)
     _cgroups(before)
+    now = snapshot.settings()
     for setting in before.get("kernel settings", []):
-        if setting not in snapshot.take()["kernel settings"]:
+        if setting not in now:
             run(["sysctl", "-qw", setting])
     for folder in FOLDERS:
         if Path(folder).exists() and folder not in before.get("folders", [folder]):
@@ -46,8 +47,7 @@ def _mounts(before: Snapshot, state: Path) -> None:
     places = (f"{state}/", f"{paths.RUN}/", "/run/containerd/", "/run/netns/", "/var/lib/kubelet/")
 
     def mine() -> list[str]:
-        now = snapshot.take()["mounts"]
-        return [m for m in now if m.startswith(places) and m not in before.get("mounts", [])]
+        return [m for m in snapshot.mounts() if m.startswith(places) and m not in before.get("mounts", [])]
 
     for target in sorted(mine(), reverse=True):
         _libc.umount2(os.fsencode(target), MNT_DETACH)

@@ -49,15 +49,25 @@ Snapshot = Mapping[str, list[str]]
 def take() -> dict[str, list[str]]:
     """Mounts, processes of a node, links, firewall rules, network namespaces, cgroups, kernel settings, folders."""
     return {
-        "mounts": sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
+        "mounts": mounts(),
         "processes": sorted(f"{pid} {processes.started(pid)} {words}" for pid, words in ours().items()),
         "links": sorted(link.name for link in Path("/sys/class/net").iterdir()),
         "firewall": [f"{tool}: {rule}" for tool in ("iptables", "ip6tables") for rule in firewall(tool)],
         "network namespaces": sorted(map(str, Path("/run/netns").glob("*"))),
         "cgroups": sorted(map(str, cgroups())),
-        "kernel settings": [f"{name}={value}" for name in SYSCTLS if (value := _sysctl(name)) is not None],
+        "kernel settings": settings(),
         "folders": [folder for folder in FOLDERS if Path(folder).exists()],
     }
+
+
+def mounts() -> list[str]:
+    """Mount points, one for each mount."""
+    return sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+
+
+def settings() -> list[str]:
+    """`name=value` of `SYSCTLS`."""
+    return [f"{name}={value}" for name in SYSCTLS if (value := _sysctl(name)) is not None]
 
 
 def leftovers(before: Snapshot, after: Snapshot) -> list[str]:
