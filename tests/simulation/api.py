@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from epd.controller import errors, kinds, permissions
+from epd.controller import errors, permissions
 from epd.controller.kinds import Kind, Manifest, kind_of, name_of
 from simulation import fields
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 from typing import Any
@@ -155,10 +156,8 @@ async def test_stale_lists_delete_nothing_wanted_and_make_nothing_twice(age: int
     world = World(SimulatedCluster(stale_by=lambda call: age if call.kind in kinds.CHILDREN else 0))
     world.cluster.put(parent(SPEC))
     for _ in range(10):
-        try:
+        with contextlib.suppress(errors.ClusterError):
             await world.reconcile()
-        except errors.ClusterError:
-            pass
         world.controllers()
     assert not [c for c in world.cluster.calls if c.verb == "delete" and c.wrote]
     world.cluster.stale_by = lambda _call: 0

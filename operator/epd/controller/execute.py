@@ -72,7 +72,7 @@ class Executor:
             ClusterError: broken off.
         """
         desired = self._with_replicas_left_out(epd, desired)
-        self._refuse_taken(plan.plan(desired, self.observed, self._memo).taken)
+        self._refuse_taken(plan.plan((*renderings.write, *desired), self.observed, self._memo).taken)
         refused: list[Forbidden] = []
         for revision in renderings.write:
             await self._apply(revision, refused)

@@ -97,9 +97,9 @@ class Reconciler:
         if (problem := self._build.problem(epd)) is not None:
             return observed, status.Circumstances(stalled=problem)
         desired = self._build.desired(epd, preflight=observed.preflight_due)
-        observed = await observe.fetch_absent(self._cluster, observed, desired)
         deployments = execute.role_deployments(epd, desired)
         renderings = revisions.resolve(deployments, observed.of_kind(kinds.CONTROLLER_REVISION))
+        observed = await observe.fetch_absent(self._cluster, observed, (*desired, *renderings.write))
         desired = tuple(execute.kept(manifest, deployments, renderings) for manifest in desired)
         if epd.spec.paused:
             left_alone = execute.differs(desired, observed)
