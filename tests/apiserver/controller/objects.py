@@ -1,0 +1,100 @@
+"""EPDDeployments for the tests, and what a deployment controller would report of their children."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+from apiserver.server import Namespace
+
+SPEC: dict[str, Any] = {
+    "model": {"name": "Qwen/Qwen2.5-VL-3B-Instruct"},
+    "engine": {"image": "vllm/vllm-openai:v0.33.0"},
+    "encode": {"replicas": 2, "resources": {"limits": {"nvidia.com/gpu": 1}}},
+    "prefillDecode": {"replicas": 3, "resources": {"limits": {"nvidia.com/gpu": 1}}},
+    "encoderCache": {
+        "volume": {
+            "volumeClaimTemplate": {
+                "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "10Gi"}}}
+            }
+        }
+    },
+}
+
+CHILDREN = {
+    "serviceaccount/qwen-engine",
+    "serviceaccount/qwen-proxy",
+    "role.rbac.authorization.k8s.io/qwen-proxy",
+    "rolebinding.rbac.authorization.k8s.io/qwen-proxy",
+    "persistentvolumeclaim/qwen-encoder-cache",
+    "service/qwen",
+    "deployment.apps/qwen-encode",
+    "deployment.apps/qwen-prefilldecode",
+    "deployment.apps/qwen-proxy",
+}
+KINDS = "serviceaccounts,roles,rolebindings,pvc,services,deployments,jobs,controllerrevisions"
+
+
+def epd(spec: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """An object named `qwen`; top-level members of the spec replaced, None removes one."""
+    merged = {**copy.deepcopy(SPEC if spec is None else spec), **changes}
+    return {
+        "apiVersion": "epd.dev/v1alpha1",
+        "kind": "EPDDeployment",
+        "metadata": {"name": "qwen"},
+        "spec": {key: value for key, value in merged.items() if value is not None},
+    }
+
+
+def children(namespace: Namespace) -> set[str]:
+    """Labelled objects as `kubectl get -o name` prints them, revisions left out."""
+    names = namespace.kubectl("get", KINDS, "-l", "epd.dev/name=qwen", "-o", "name").stdout.split()
+    return {name for name in names if not name.startswith("controllerrevision")}
+
+
+def versions(namespace: Namespace) -> dict[str, str]:
+    """resourceVersion of everything in the namespace that the operator writes, the parent included."""
+    found = namespace.get(f"{KINDS},epd,events")["items"]
+    return {f"{o['kind']}/{o['metadata']['name']}": o["metadata"]["resourceVersion"] for o in found}
+
+
+def condition(namespace: Namespace, type_: str) -> tuple[str, str]:
+    """Status and reason; ("", "") before there is one."""
+    found = namespace.get("epd", "qwen").get("status", {}).get("conditions", [])
+    return next(((c["status"], c["reason"]) for c in found if c["type"] == type_), ("", ""))
+
+
+def roll_out(namespace: Namespace) -> None:
+    """Play the other controllers: claims bound and checked, every Deployment as asked, one ready pod each."""
+    _status(namespace, "pvc", "qwen-encoder-cache", {"phase": "Bound", "capacity": {"storage": "10Gi"}})
+    for deployment in namespace.get("deployments")["items"]:
+        count, name = deployment["spec"]["replicas"], deployment["metadata"]["name"]
+        counters = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), count)
+        _status(namespace, "deployment", name, {"observedGeneration": deployment["metadata"]["generation"], **counters})
+        _pod(namespace, name, deployment["spec"]["template"])
+
+
+def finish_jobs(namespace: Namespace) -> None:
+    """Every check of the claim succeeds."""
+    for job in namespace.get("jobs")["items"]:
+        complete = [{"type": kind, "status": "True"} for kind in ("SuccessCriteriaMet", "Complete")]
+        now = "2026-01-01T00:00:00Z"
+        status = {"succeeded": 1, "startTime": now, "completionTime": now, "conditions": complete}
+        _status(namespace, "job", job["metadata"]["name"], {**status, "uncountedTerminatedPods": {}})
+
+
+def _status(namespace: Namespace, kind: str, name: str, status: dict[str, Any]) -> None:
+    patch = json.dumps({"status": status})
+    namespace.kubectl("patch", kind, name, "--subresource=status", "--type=merge", "-p", patch)
+
+
+def _pod(namespace: Namespace, name: str, template: dict[str, Any]) -> None:
+    containers = [{"name": c["name"], "image": c["image"]} for c in template["spec"]["containers"]]
+    metadata = {"name": f"{name}-0", "labels": template["metadata"]["labels"]}
+    # Nobody makes the default service account here, and the admission plugin would wait for it.
+    spec = {"nodeName": "n1", "serviceAccountName": "qwen-engine", "automountServiceAccountToken": False}
+    namespace.apply(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, "containers": containers}}
+    )
+    _status(namespace, "pod", f"{name}-0", {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]})
