@@ -41,6 +41,7 @@ _PROXY: Final = frozenset({Key.PROXY})
 _ROLES: Final = _ENCODE | _PREFILL_DECODE
 _VERSION: Final = _ROLES | {Key.MODEL_VERSION, Key.PAIRING}
 _ROLE_FLAGS: Final = "rolls the role; what may change embeddings also makes a new cache version, which rolls all roles."
+_VARIABLES: Final = "variables of container `engine` that may change embeddings also make a new cache version"
 
 
 class Effect(Enum):
@@ -64,6 +65,9 @@ class Effect(Enum):
     ENGINE_FLAGS = Change(
         "rolls all roles; what may change embeddings also makes a new cache version.", _ROLES, _VERSION
     )
+    ENCODE_TEMPLATE = Change(f"rolls the role; {_VARIABLES}, which rolls all roles.", _ENCODE, _VERSION)
+    PREFILL_DECODE_TEMPLATE = Change(f"rolls the role; {_VARIABLES}, which rolls all roles.", _PREFILL_DECODE, _VERSION)
+    ENGINE_TEMPLATE = Change(f"rolls all roles; {_VARIABLES}.", _ROLES, _VERSION)
     IMAGE = Change("rolls all roles; another minor version of vLLM also makes a new cache version.", _ROLES, _VERSION)
     ALL = Change("rolls all roles.", _ROLES)
     EVERYTHING = Change("rolls all roles and the proxy.", _ROLES | _PROXY)
@@ -77,7 +81,7 @@ class Effect(Enum):
     )
 
 
-def _role(path: str, rolls: Effect, flags: Effect) -> dict[str, Effect]:
+def _role(path: str, rolls: Effect, flags: Effect, template: Effect) -> dict[str, Effect]:
     return {
         f"{path}.replicas": Effect.SCALES,
         f"{path}.scaling": Effect.SCALES,
@@ -89,7 +93,8 @@ def _role(path: str, rolls: Effect, flags: Effect) -> dict[str, Effect]:
         f"{path}.rollingUpdate": Effect.STRATEGY,
         f"{path}.startupTimeout": rolls,
         f"{path}.drainTimeout": rolls,
-        f"{path}.podTemplate": rolls,
+        f"{path}.podTemplate": template,
+        f"{path}.podTemplate.metadata": rolls,
     }
 
 
@@ -113,11 +118,12 @@ EFFECTS: Final[dict[str, Effect]] = {
     "engine.device": Effect.DEVICE,
     "engine.args": Effect.ENGINE_FLAGS,
     "engine.env": Effect.ENGINE_FLAGS,
-    "engine.podTemplate": Effect.ALL,
+    "engine.podTemplate": Effect.ENGINE_TEMPLATE,
+    "engine.podTemplate.metadata": Effect.ALL,
     "imagePullSecrets": Effect.EVERYTHING,
     "encode": Effect.TOPOLOGY,
-    **_role("encode", Effect.ENCODE, Effect.ENCODE_FLAGS),
-    **_role("prefillDecode", Effect.PREFILL_DECODE, Effect.PREFILL_DECODE_FLAGS),
+    **_role("encode", Effect.ENCODE, Effect.ENCODE_FLAGS, Effect.ENCODE_TEMPLATE),
+    **_role("prefillDecode", Effect.PREFILL_DECODE, Effect.PREFILL_DECODE_FLAGS, Effect.PREFILL_DECODE_TEMPLATE),
     "encoderCache": Effect.PAIRING,
     "encoderCache.connector": Effect.PAIRING,
     "encoderCache.custom": Effect.PAIRING,

@@ -40,7 +40,8 @@ class EngineSpec(ApiModel):
     """What the engines compute on: Auto goes by the resource names in limits."""
     args: Args = Field(default_factory=list)
     """Further flags of every engine, one item per word, for example `["--max-num-seqs", "64"]`. Flags that the operator
-    sets are refused with the field to use."""
+    sets are refused with the field to use. Encoders keep their own `--gpu-memory-utilization` and
+    `--max-num-batched-tokens`; encode.args can change these."""
     env: Env = Field(default_factory=list)
     """Further environment of every engine. Variables that the operator sets are refused with the field to use."""
     pod_template: PodTemplate = Field(default_factory=dict)

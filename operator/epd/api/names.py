@@ -46,7 +46,8 @@ PREFLIGHT_CONTAINER: Final = "preflight"
 ENGINE_PORT_NAME: Final = "http"
 
 NAME_MAX_LENGTH: Final = 45
-"""`<name>-prefilldecode` plus a ReplicaSet's and a pod's suffix must stay within the 63 characters of a label."""
+"""Names of Services and Jobs become DNS and label values of at most 63 characters; the longest is that of the preflight
+Job with its hash of 7."""
 NAME_PATTERN: Final = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 

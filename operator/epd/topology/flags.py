@@ -7,7 +7,9 @@ keys that some refuse (`ec_rank` and the like, gone since 0.32) are not used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 from epd.api.names import Role
@@ -39,6 +41,12 @@ _ENCODER_MEMORY_UTILIZATION: Final = "0.01"
 """An encoder has no KV cache to give memory to (vLLM's own scripts use the same figure)."""
 
 _BUDGET_FLAG: Final = "--max-num-batched-tokens"
+_SCALES: Final = (
+    {"": 1}
+    | {unit: 1000**power for power, unit in enumerate("kmgt", 1)}
+    | {unit: 1024**power for power, unit in enumerate("KMGT", 1)}
+)
+"""vLLM's units of numbers: `16k` is 16,000 and `16K` is 16,384 (`utils/argparse_utils.py`, `human_readable_int`)."""
 
 
 def literal(value: str) -> str:
@@ -106,10 +114,15 @@ def _media_flags(spec: Spec) -> list[str]:
     return flags
 
 
+def _count(text: str) -> int:
+    """The number that vLLM reads; 0 for a text that it refuses, such as a fraction of a binary unit."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+(?=[kmgt]))?)([kKmMgGtT]?)", text)
+    return int(Decimal(match[1]) * _SCALES[match[2]]) if match else 0
+
+
 def _given_budget(*args: Sequence[str]) -> int:
-    """The largest `--max-num-batched-tokens` that the user gives; 0 for none, or one that vLLM has to refuse."""
-    values = [last_value(given, _BUDGET_FLAG) or "" for given in args]
-    return max((int(value) for value in values if value.isdecimal()), default=0)
+    """The largest `--max-num-batched-tokens` that the user gives; 0 for none."""
+    return max(_count(last_value(given, _BUDGET_FLAG) or "") for given in args)
 
 
 def _encoder_flags(spec: Spec) -> list[str]:
@@ -131,7 +144,9 @@ def _encoder_flags(spec: Spec) -> list[str]:
 def engine_args(epd: EPDDeployment, role: Role) -> list[str]:
     """Return the arguments of `vllm serve` for one role.
 
-    The user's come last, the role's after the engine's, because of a repeated flag vLLM takes the last one.
+    Of a repeated flag vLLM takes the last one, so the user's come after ours and the role's after the engine's. What
+    makes an encoder comes between these two: batch size and memory in spec.engine.args are meant for engines that
+    generate, and an encoder that took them would hold most of a GPU for nothing, or refuse items that they take.
     """
     spec, role_spec = epd.spec, role_spec_of(epd.spec, role)
     flags = [literal(model_reference(spec)), "--host", "0.0.0.0", "--port", str(role_spec.port)]  # noqa: S104 (a pod)
@@ -144,6 +159,5 @@ def engine_args(epd: EPDDeployment, role: Role) -> list[str]:
     flags += ["--shutdown-timeout", str(drain_seconds(spec, role)), "--enable-request-id-headers"]
     if device_of(spec, role) is Device.CPU:
         flags.append("--enforce-eager")  # compiling for a CPU costs minutes at start and gains little
-    if role is Role.ENCODE:
-        flags += _encoder_flags(spec)
-    return [*flags, *spec.engine.args, *role_spec.args]
+    encoder_flags = _encoder_flags(spec) if role is Role.ENCODE else []
+    return [*flags, *spec.engine.args, *encoder_flags, *role_spec.args]

@@ -43,6 +43,8 @@ BASE: dict[str, Any] = {
 HARMLESS_ARGS, ANY_ARGS = ["--max-num-seqs", "7"], ["--some-new-flag"]
 HARMLESS_ENV, ANY_ENV = [{"name": "VLLM_LOGGING_LEVEL", "value": "DEBUG"}], [{"name": "ANY", "value": "1"}]
 
+ENGINE_ENV = {"containers": [{"name": "engine", "env": ANY_ENV}]}
+
 
 def role_samples(path: str) -> dict[str, list[Any]]:
     return {
@@ -60,7 +62,7 @@ def role_samples(path: str) -> dict[str, list[Any]]:
         f"{path}.drainTimeout": ["7m"],
         f"{path}.podTemplate.metadata.labels": [{"team": "a"}],
         f"{path}.podTemplate.metadata.annotations": [{"team": "a"}],
-        f"{path}.podTemplate.spec": [{"nodeSelector": {"a": "b"}}],
+        f"{path}.podTemplate.spec": [{"nodeSelector": {"a": "b"}}, ENGINE_ENV],
     }
 
 
@@ -90,7 +92,7 @@ SAMPLES: dict[str, list[Any]] = {
     "engine.env": [HARMLESS_ENV, ANY_ENV],
     "engine.podTemplate.metadata.labels": [{"team": "a"}],
     "engine.podTemplate.metadata.annotations": [{"team": "a"}],
-    "engine.podTemplate.spec": [{"nodeSelector": {"a": "b"}}],
+    "engine.podTemplate.spec": [{"nodeSelector": {"a": "b"}}, ENGINE_ENV],
     "imagePullSecrets": [[{"name": "a"}]],
     **role_samples("encode"),
     **role_samples("prefillDecode"),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from epd.api.names import Role
+from epd.topology.arguments import last_value
 from epd.topology.flags import COMMAND, ec_role, ec_transfer_config, engine_args, literal
 from epd.topology.model_version import model_version
 from unit.topology.objects import ABSENT, epd
@@ -112,12 +113,30 @@ def test_the_kubelet_expands_nothing_of_ours() -> None:
         (CPU | {"prefillDecode.args": ["--max_num_batched_tokens=16384"]}, "16384"),
         (CPU | {"prefillDecode.args": ["--max-num-batched-tokens", "1024"]}, "8192"),
         (CPU | {"prefillDecode.args": ["--max-num-batched-tokens", "many"]}, "8192"),
+        (CPU | {"prefillDecode.args": ["--max-num-batched-tokens", "16k"]}, "16000"),
+        (CPU | {"prefillDecode.args": ["--max-num-batched-tokens", "16K"]}, "16384"),
+        (CPU | {"prefillDecode.args": ["--max-num-batched-tokens", "0.1m"]}, "100000"),
+        (CPU | {"prefillDecode.args": ["--max-num-batched-tokens", "0.1M"]}, "8192"),
         (CPU | {"engine.args": ["--max-num-batched-tokens", "16384"]}, "16384"),
         ({"prefillDecode.args": ["--max-num-batched-tokens", "200000"]}, "200000"),
     ],
 )
 def test_an_encoder_takes_what_the_prefill_side_takes(changes: dict[str, Any], budget: str) -> None:
-    assert value(args(changes, E), "--max-num-batched-tokens") == budget
+    assert last_value(args(changes, E), "--max-num-batched-tokens") == budget
+
+
+def test_what_engines_share_is_no_batch_and_no_memory_for_encoders() -> None:
+    """Of a flag that stands twice vLLM takes the last one."""
+    shared = ["--max-num-batched-tokens", "2048", "--gpu-memory-utilization", "0.95", "--enable-prefix-caching"]
+    both = {"engine.args": shared, "prefillDecode.args": ["--max-num-batched-tokens", "4096"]}
+    assert args(both, E)[-6:] == [
+        *("--mm-encoder-only", "--no-enable-prefix-caching", "--max-num-batched-tokens", "114688"),
+        *("--gpu-memory-utilization", "0.01"),
+    ]
+    assert last_value(args(both, PD), "--gpu-memory-utilization") == "0.95"
+    own = both | {"encode.args": ["--gpu-memory-utilization", "0.2", "--max-num-batched-tokens", "9000"]}
+    assert last_value(args(own, E), "--gpu-memory-utilization") == "0.2"
+    assert last_value(args(own, E), "--max-num-batched-tokens") == "9000"
 
 
 @pytest.mark.parametrize(
