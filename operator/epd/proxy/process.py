@@ -14,6 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from epd.proxy.admin import AdminPort
+from epd.proxy.apiserver import KubernetesPods, connection
 from epd.proxy.client import HttpTransport
 from epd.proxy.exchange import Exchange
 from epd.proxy.metrics import Metrics
@@ -22,7 +23,7 @@ from epd.proxy.probe import Prober
 from epd.proxy.routing import InFlight
 from epd.proxy.server import DataPort
 from epd.proxy.settings import Settings
-from epd.proxy.watch import follow, kubernetes_pods
+from epd.proxy.watch import follow
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +71,8 @@ async def _follow_engines(
         prober = Prober(transport=transport, members=members, given=settings.static_members)
         task = asyncio.create_task(prober.run())
     else:
-        source, close = await kubernetes_pods(namespace=settings.namespace, epd=settings.epd)
-        stack.push_async_callback(close)
+        pods = KubernetesPods(await connection(), namespace=settings.namespace, epd=settings.epd)
+        source = await stack.enter_async_context(pods)
         task = asyncio.create_task(follow(source, members, on_error=metrics.watch_failed))
     stack.callback(task.cancel)
     return task

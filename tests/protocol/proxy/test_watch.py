@@ -1,56 +1,24 @@
-"""The pod watch against an API server of loopback sockets, through `kubernetes.aio` and a kubeconfig."""
+"""The pod watch against an API server of loopback sockets, found by a kubeconfig."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from aiohttp import web
 
 from epd.api.names import Role
+from epd.proxy.apiserver import KubernetesPods, by_kubeconfig
 from epd.proxy.pods import Members
-from epd.proxy.watch import follow, kubernetes_pods
+from epd.proxy.watch import follow
+from protocol.proxy.apiservers import ApiServer, pod
 from protocol.proxy.stubs import until
 
 GONE = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
-
-
-def pod(name: str, *, ready: bool = True) -> dict[str, Any]:
-    return {
-        "metadata": {"name": name, "labels": {"llm-d.ai/role": "encode", "epd.dev/pairing": "p"}},
-        "spec": {"containers": [{"name": "engine", "ports": [{"name": "http", "containerPort": 8000}]}]},
-        "status": {"podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": str(ready)}]},
-    }
-
-
-@dataclass
-class ApiServer:
-    """Lists `pods`; sends `events` to whoever watches; None ends a watch."""
-
-    pods: dict[str, dict[str, Any]] = field(default_factory=dict)
-    events: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
-    queries: list[dict[str, str]] = field(default_factory=list)
-    failing: int = 0
-
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        self.queries.append(dict(request.query))
-        if self.failing:
-            return web.json_response({"message": "etcd is away"}, status=self.failing)
-        if "watch" not in request.query:
-            items = list(self.pods.values())
-            return web.json_response({"metadata": {"resourceVersion": "7"}, "items": items})
-        response = web.StreamResponse(headers={"content-type": "application/json"})
-        await response.prepare(request)
-        while (event := await self.events.get()) is not None:
-            await response.write(json.dumps(event).encode() + b"\n")
-        return response
 
 
 @dataclass
@@ -64,9 +32,9 @@ class Following:
 
 
 @pytest.fixture
-async def following(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Following]:
+async def following(tmp_path: Path) -> AsyncIterator[Following]:
     server = ApiServer({"a": pod("a"), "b": pod("b")})
-    async with _served(server) as url:
+    async with server.serve() as url:
         config = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -76,38 +44,24 @@ async def following(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
             "users": [{"name": "test", "user": {"token": "t"}}],
         }
         (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
-        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-        source, close = await kubernetes_pods(namespace="ns", epd="demo")
+        source = KubernetesPods(await by_kubeconfig(str(tmp_path / "kubeconfig")), namespace="ns", epd="demo")
         members, errors = Members(), []
 
         async def soon(_: float) -> None:
             await asyncio.sleep(0.005)
 
-        task = asyncio.create_task(follow(source, members, on_error=lambda: errors.append(None), sleep=soon))
-        yield Following(server, members, errors)
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        await close()
-
-
-@asynccontextmanager
-async def _served(server: ApiServer) -> AsyncIterator[str]:
-    app = web.Application()
-    app.router.add_get("/api/v1/namespaces/ns/pods", server.handle)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    try:
-        yield f"http://{host}:{port}"
-    finally:
-        await runner.cleanup()
+        async with source:
+            task = asyncio.create_task(follow(source, members, on_error=lambda: errors.append(None), sleep=soon))
+            yield Following(server, members, errors)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
 
 
 async def test_it_lists_then_watches_from_there(following: Following) -> None:
     await until(lambda: len(following.server.queries) == 2)
     assert following.names() == ["a", "b"]
+    assert following.server.authorizations == ["Bearer t"] * 2
     listing, watching = following.server.queries
     assert listing == {"labelSelector": "epd.dev/name=demo,llm-d.ai/role"}
     assert watching == {**listing, "watch": "true", "resourceVersion": "7", "timeoutSeconds": "120"}
