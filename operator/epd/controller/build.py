@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from epd import manifests
-from epd.api.validation import problems as problems_of
 from epd.api.types import EPDDeployment
+from epd.api.validation import problems as problems_of
 from epd.controller.conditions import Finding
 from epd.controller.kinds import Manifest
 from epd.controller.status import Facts
