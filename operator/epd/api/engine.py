@@ -46,8 +46,9 @@ class EngineSpec(ApiModel):
     """Further environment of every engine. Variables that the operator sets are refused with the field to use."""
     pod_template: PodTemplate = Field(default_factory=dict)
     """metadata and spec of every engine pod, merged strategically; the container is named `engine`. Refused in it:
-    image, command, args and ports of that container, variables that the operator sets, and
-    terminationGracePeriodSeconds, serviceAccountName and restartPolicy of the pod."""
+    image, command, args, ports, limits and requests of that container, variables that the operator sets, the volumes
+    `encoder-cache` and `model`, user and group ids, and terminationGracePeriodSeconds, serviceAccountName and
+    restartPolicy of the pod."""
 
 
 class ScalingMode(StrEnum):

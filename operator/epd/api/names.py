@@ -45,6 +45,12 @@ PROXY_CONTAINER: Final = "proxy"
 PREFLIGHT_CONTAINER: Final = "preflight"
 ENGINE_PORT_NAME: Final = "http"
 
+ENCODER_CACHE_VOLUME: Final = "encoder-cache"
+ENCODER_CACHE_PATH: Final = "/var/lib/epd/encoder-cache"
+MODEL_VOLUME: Final = "model"
+MODEL_PATH: Final = "/var/lib/epd/model"
+"""The same in every role: the path is what vLLM hashes as the model into each item's identifier."""
+
 NAME_MAX_LENGTH: Final = 45
 """Names of Services and Jobs become DNS and label values of at most 63 characters; the longest is that of the preflight
 Job with its hash of 7."""

@@ -6,14 +6,15 @@ API server, which checks the children strictly and whose words go into the statu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from epd.api import names
 from epd.api.names import Reason
 from epd.api.owned import OWNED_ENV, disables_content_keys, find_owned
-from epd.api.types import ConnectorKind, EPDDeployment, JSONObject, RoleSpec, Spec
+from epd.api.types import ConnectorKind, EnvVar, EPDDeployment, JSONObject, RoleSpec, Spec
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,12 @@ _POD_FIELDS: Final = {
     "serviceAccount": "is set by the operator, which grants each component no more than it needs",
     "restartPolicy": "is always Always in a Deployment",
 }
+_ONE_USER: Final = "is set by the operator, since all roles share files; use spec.securityContext"
 _ENGINE_POD_FIELDS: Final = _POD_FIELDS | {
     "terminationGracePeriodSeconds": "follows from drainTimeout of the role; set that",
+    "securityContext.runAsUser": _ONE_USER,
+    "securityContext.runAsGroup": _ONE_USER,
+    "securityContext.fsGroup": _ONE_USER,
 }
 _PROXY_POD_FIELDS: Final = _POD_FIELDS | {
     "terminationGracePeriodSeconds": "follows from spec.proxy.timeouts.request; set that",
@@ -59,7 +64,15 @@ _ENGINE_CONTAINER_FIELDS: Final = {
     "command": "is set by the operator; use args of spec.engine or of the role",
     "args": "is set by the operator; use args of spec.engine or of the role",
     "ports": "is set by the operator; use port of the role",
+    "resources.limits": "is set by the operator, whose flags depend on it; use resources of the role",
+    "resources.requests": "is set by the operator, whose flags depend on it; use resources of the role",
+    "securityContext.runAsUser": _ONE_USER,
+    "securityContext.runAsGroup": _ONE_USER,
 }
+_CACHE_VOLUME: Final = "is set by the operator; use spec.encoderCache.volume"
+_MODEL_VOLUME: Final = "is set by the operator; use spec.model.source.persistentVolumeClaim"
+_ENGINE_VOLUMES: Final = {names.ENCODER_CACHE_VOLUME: _CACHE_VOLUME, names.MODEL_VOLUME: _MODEL_VOLUME}
+_ENGINE_MOUNTS: Final = {names.ENCODER_CACHE_PATH: _CACHE_VOLUME, names.MODEL_PATH: _MODEL_VOLUME}
 _PROXY_CONTAINER_FIELDS: Final = {
     "image": "is set by the operator: the proxy belongs to its release",
     "command": "is set by the operator from spec.proxy",
@@ -72,12 +85,14 @@ _EXAMPLE_OWNED: Final = "shared_storage_path"  # ECExampleConnector: the directo
 
 @dataclass(frozen=True, kw_only=True)
 class _PodTemplateRules:
-    """What the podTemplate of one kind of pod may not set: field -> why."""
+    """What the podTemplate of one kind of pod may not set: field, name or mount path -> why."""
 
     pod: Mapping[str, str]
     container: str
     container_fields: Mapping[str, str]
-    env: Mapping[str, str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    mounts: Mapping[str, str] = field(default_factory=dict)
 
 
 _ENGINE_RULES: Final = _PodTemplateRules(
@@ -85,12 +100,13 @@ _ENGINE_RULES: Final = _PodTemplateRules(
     container=names.ENGINE_CONTAINER,
     container_fields=_ENGINE_CONTAINER_FIELDS,
     env=OWNED_ENV,
+    volumes=_ENGINE_VOLUMES,
+    mounts=_ENGINE_MOUNTS,
 )
 _PROXY_RULES: Final = _PodTemplateRules(
     pod=_PROXY_POD_FIELDS,
     container=names.PROXY_CONTAINER,
     container_fields=_PROXY_CONTAINER_FIELDS,
-    env={},
 )
 
 
@@ -105,7 +121,7 @@ def _spec_problems(spec: Spec) -> Iterator[Problem]:
     yield from _args("spec.engine.args", spec.engine.args, role=False)
     if spec.encode is not None:
         yield from _content_keys(spec.engine.args)
-    yield from _env("spec.engine.env", [variable.name for variable in spec.engine.env])
+    yield from _env("spec.engine.env", spec.engine.env)
     yield from _pod_template("spec.engine.podTemplate", spec.engine.pod_template, _ENGINE_RULES)
     for path, role in roles:
         if role is not None:
@@ -116,7 +132,7 @@ def _spec_problems(spec: Spec) -> Iterator[Problem]:
 
 def _role(path: str, role: RoleSpec) -> Iterator[Problem]:
     yield from _args(f"{path}.args", role.args, role=True)
-    yield from _env(f"{path}.env", [variable.name for variable in role.env])
+    yield from _env(f"{path}.env", role.env)
     yield from _pod_template(f"{path}.podTemplate", role.pod_template, _ENGINE_RULES)
 
 
@@ -150,10 +166,9 @@ def _content_keys(args: Sequence[str]) -> Iterator[Problem]:
         )
 
 
-def _env(path: str, variables: Sequence[str], owned: Mapping[str, str] = OWNED_ENV) -> Iterator[Problem]:
-    for index, name in enumerate(variables):
-        if name in owned:
-            yield _owned(f"{path}[{index}]", f"{name} {owned[name]}")
+def _env(path: str, variables: Sequence[EnvVar]) -> Iterator[Problem]:
+    for index, variable in enumerate(variables):
+        yield from _named(f"{path}[{index}]", variable.name, OWNED_ENV)
 
 
 def _connector(spec: Spec) -> Iterator[Problem]:
@@ -171,28 +186,60 @@ def _pod_template(path: str, template: JSONObject, rules: _PodTemplateRules) -> 
         for key in metadata.get(kind) or {}:
             if key in _OWNED_LABELS or key.startswith(_OWNED_PREFIX):
                 yield _owned(f"{path}.metadata.{kind}[{key}]", "is set by the operator; use a key of your own")
-    for field, why in rules.pod.items():
-        if field in spec:
-            yield _owned(f"{path}.spec.{field}", why)
-    containers = spec.get("containers") or []
-    if not _are_objects(containers):
-        yield _invalid(f"{path}.spec.containers", "must be a list of containers")
-        return
-    for index, container in enumerate(containers):
-        if container.get("name") == rules.container:
-            yield from _container(f"{path}.spec.containers[{index}]", container, rules)
+    yield from _fields(f"{path}.spec", spec, rules.pod)
+
+    def container(where: str, given: Mapping[str, Any]) -> Iterator[Problem]:
+        if given.get("name") == rules.container:
+            yield from _container(where, given, rules)
+
+    def volume(where: str, given: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from _named(where, str(given.get("name")), rules.volumes)
+
+    yield from _each(f"{path}.spec.containers", spec.get("containers"), "containers", container)
+    yield from _each(f"{path}.spec.volumes", spec.get("volumes"), "volumes", volume)
 
 
 def _container(path: str, container: Mapping[str, Any], rules: _PodTemplateRules) -> Iterator[Problem]:
-    for field, why in rules.container_fields.items():
-        if field in container:
-            yield _owned(f"{path}.{field}", why)
-    env = container.get("env") or []
-    if not _are_objects(env):
-        yield _invalid(f"{path}.env", "must be a list of variables")
+    def variable(where: str, given: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from _named(where, str(given.get("name")), rules.env)
+
+    def mount(where: str, given: Mapping[str, Any]) -> Iterator[Problem]:
+        for place, why in rules.mounts.items():
+            if PurePosixPath(str(given.get("mountPath"))).is_relative_to(place):
+                yield _owned(where, f"{place} {why}")
+
+    yield from _fields(path, container, rules.container_fields)
+    yield from _each(f"{path}.env", container.get("env"), "variables", variable)
+    yield from _each(f"{path}.volumeMounts", container.get("volumeMounts"), "mounts", mount)
+
+
+def _fields(path: str, value: Mapping[str, Any], owned: Mapping[str, str]) -> Iterator[Problem]:
+    for name, why in owned.items():
+        if _has(value, name):
+            yield _owned(f"{path}.{name}", why)
+
+
+def _has(value: object, name: str) -> bool:
+    """Tell whether an object has a field, such as `securityContext.runAsUser`, be it null."""
+    for part in name.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return False
+        value = value[part]
+    return True
+
+
+def _named(path: str, name: str, owned: Mapping[str, str]) -> Iterator[Problem]:
+    if name in owned:
+        yield _owned(path, f"{name} {owned[name]}")
+
+
+def _each(
+    path: str, value: object, what: str, check: Callable[[str, Mapping[str, Any]], Iterator[Problem]]
+) -> Iterator[Problem]:
+    """What `check` finds in the items of a list of objects."""
+    items = value or []
+    if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
+        yield _invalid(path, f"must be a list of {what}")
         return
-    yield from _env(f"{path}.env", [str(variable.get("name")) for variable in env], rules.env)
-
-
-def _are_objects(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
+    for index, item in enumerate(items):
+        yield from check(f"{path}[{index}]", item)

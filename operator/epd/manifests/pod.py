@@ -7,9 +7,7 @@ from typing import Any, Final
 
 from epd.api import names
 from epd.api.types import EPDDeployment, Resources, Spec
-from epd.topology.storage import ENCODER_CACHE_PATH, encoder_cache_claim
-
-ENCODER_CACHE_VOLUME: Final = "encoder-cache"
+from epd.topology.storage import encoder_cache_claim
 
 PRESTOP_SECONDS: Final = 5
 """Longer than the delay with which proxies and kube-proxy see that a pod is going, so that nobody still sends."""
@@ -70,8 +68,8 @@ def encoder_cache(epd: EPDDeployment) -> tuple[list[dict[str, Any]], list[dict[s
     """
     if (claim := encoder_cache_claim(epd)) is None:
         return [], []
-    volume = claim_volume(ENCODER_CACHE_VOLUME, claim.claim_name)
-    return [volume], [mount(ENCODER_CACHE_VOLUME, ENCODER_CACHE_PATH, sub_path=claim.sub_path)]
+    volume = claim_volume(names.ENCODER_CACHE_VOLUME, claim.claim_name)
+    return [volume], [mount(names.ENCODER_CACHE_VOLUME, names.ENCODER_CACHE_PATH, sub_path=claim.sub_path)]
 
 
 def same_node(epd: EPDDeployment) -> dict[str, Any]:

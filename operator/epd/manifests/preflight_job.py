@@ -11,7 +11,7 @@ from epd.manifests.context import Context, Manifest
 from epd.manifests.labels import labels, metadata
 from epd.topology.canonical import digest
 from epd.topology.roles import roles_of
-from epd.topology.storage import ENCODER_CACHE_PATH, encoder_cache_claim, single_node
+from epd.topology.storage import encoder_cache_claim, single_node
 
 _HASH_LENGTH: Final = 7
 """A Job's name is a label of its pod: 45 characters of ours, `-preflight-` and this are 63."""
@@ -59,7 +59,7 @@ def _pod_spec(epd: EPDDeployment, context: Context) -> dict[str, Any]:
         "name": names.PREFLIGHT_CONTAINER,
         "image": context.operator_image,
         **({"imagePullPolicy": pull_policy} if pull_policy else {}),
-        "command": ["python", "-m", "epd.preflight", ENCODER_CACHE_PATH],
+        "command": ["python", "-m", "epd.preflight", names.ENCODER_CACHE_PATH],
         # One interpreter that makes five system calls; quotas refuse pods without requests.
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "64Mi"}},
         "securityContext": pod.RESTRICTED_CONTAINER | {"readOnlyRootFilesystem": True},

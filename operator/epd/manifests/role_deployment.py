@@ -21,7 +21,7 @@ from epd.topology.environment import engine_env
 from epd.topology.flags import COMMAND, engine_args
 from epd.topology.inputs import role_inputs
 from epd.topology.roles import desired_replicas, drain_seconds, role_spec_of, rollout_of, startup_seconds
-from epd.topology.storage import HF_CACHE_PATH, HOME_PATH, MODEL_PATH, hf_cache_claim, model_claim, single_node
+from epd.topology.storage import HF_CACHE_PATH, HOME_PATH, hf_cache_claim, model_claim, single_node
 
 _STARTUP_PERIOD_SECONDS: Final = 5
 """An engine takes work at most this long after it could; `/health` costs it nothing."""
@@ -53,8 +53,8 @@ def _volumes(epd: EPDDeployment) -> tuple[list[dict[str, Any]], list[dict[str, A
     ]
     mounts = [pod.mount("shm", "/dev/shm"), pod.mount("tmp", "/tmp"), pod.mount("home", HOME_PATH)]  # noqa: S108
     if weights := model_claim(epd.spec):
-        volumes.append(pod.claim_volume("model", weights.claim_name))
-        mounts.append(pod.mount("model", MODEL_PATH, sub_path=weights.sub_path, read_only=True))
+        volumes.append(pod.claim_volume(names.MODEL_VOLUME, weights.claim_name))
+        mounts.append(pod.mount(names.MODEL_VOLUME, names.MODEL_PATH, sub_path=weights.sub_path, read_only=True))
     elif downloads := hf_cache_claim(epd.spec):
         volumes.append(pod.claim_volume("hf-cache", downloads.claim_name))
         mounts.append(pod.mount("hf-cache", HF_CACHE_PATH, sub_path=downloads.sub_path))

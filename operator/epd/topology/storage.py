@@ -7,11 +7,8 @@ from typing import Final
 from epd.api import names
 from epd.api.types import ClaimRef, EPDDeployment, ModelSource, Spec
 
-ENCODER_CACHE_PATH: Final = "/var/lib/epd/encoder-cache"
-MODEL_PATH: Final = "/var/lib/epd/model"
-"""The same in every role: the path is what vLLM hashes as the model into each item's identifier."""
 HF_CACHE_PATH: Final = "/var/lib/epd/hf-cache"
-"""The same with and without a claim, for the same reason: offline, vLLM takes the snapshot's path for the model."""
+"""The same with and without a claim: offline, vLLM takes the snapshot's path for the model, as it takes MODEL_PATH."""
 HOME_PATH: Final = "/var/lib/epd/home"
 
 _SHARED_ACCESS: Final = "ReadWriteMany"
@@ -24,7 +21,7 @@ def model_claim(spec: Spec) -> ClaimRef | None:
 
 def model_reference(spec: Spec) -> str:
     """Return what `vllm serve` is given as the model: the hub's id, or the path of the claim's mount."""
-    return spec.model.name if model_claim(spec) is None else MODEL_PATH
+    return spec.model.name if model_claim(spec) is None else names.MODEL_PATH
 
 
 def hf_cache_claim(spec: Spec) -> ClaimRef | None:
@@ -66,4 +63,4 @@ def single_node(spec: Spec) -> bool:
 
 def version_directory(version: str) -> str:
     """Return the directory of one model version, as engines see it."""
-    return f"{ENCODER_CACHE_PATH}/{version}"
+    return f"{names.ENCODER_CACHE_PATH}/{version}"

@@ -98,6 +98,48 @@ OWNED: dict[str, tuple[str, Any, str, str]] = {
         "spec.prefillDecode.podTemplate.spec.containers[1].ports",
         "is set by the operator; use port of the role",
     ),
+    "limits": (
+        "spec.engine.podTemplate",
+        container(resources={"limits": {"nvidia.com/gpu": 1}}),
+        "spec.engine.podTemplate.spec.containers[1].resources.limits",
+        "is set by the operator, whose flags depend on it; use resources of the role",
+    ),
+    "requests": (
+        "spec.encode.podTemplate",
+        container(resources={"requests": {"cpu": 1}}),
+        "spec.encode.podTemplate.spec.containers[1].resources.requests",
+        "is set by the operator, whose flags depend on it; use resources of the role",
+    ),
+    "user of the pod": (
+        "spec.encode.podTemplate",
+        {"spec": {"securityContext": {"runAsUser": 7}}},
+        "spec.encode.podTemplate.spec.securityContext.runAsUser",
+        "is set by the operator, since all roles share files; use spec.securityContext",
+    ),
+    "group of the pod's volumes": (
+        "spec.engine.podTemplate",
+        {"spec": {"securityContext": {"fsGroup": None}}},
+        "spec.engine.podTemplate.spec.securityContext.fsGroup",
+        "is set by the operator, since all roles share files; use spec.securityContext",
+    ),
+    "group of the container": (
+        "spec.prefillDecode.podTemplate",
+        container(securityContext={"runAsGroup": 0}),
+        "spec.prefillDecode.podTemplate.spec.containers[1].securityContext.runAsGroup",
+        "is set by the operator, since all roles share files; use spec.securityContext",
+    ),
+    "volume of the cache": (
+        "spec.encode.podTemplate",
+        {"spec": {"volumes": [{"name": "a", "emptyDir": {}}, {"name": "encoder-cache", "emptyDir": {}}]}},
+        "spec.encode.podTemplate.spec.volumes[1]",
+        "encoder-cache is set by the operator; use spec.encoderCache.volume",
+    ),
+    "mount in the weights": (
+        "spec.encode.podTemplate",
+        container(volumeMounts=[{"name": "a", "mountPath": "/a"}, {"name": "a", "mountPath": "/var/lib/epd/model/x/"}]),
+        "spec.encode.podTemplate.spec.containers[1].volumeMounts[1]",
+        "/var/lib/epd/model is set by the operator; use spec.model.source.persistentVolumeClaim",
+    ),
     "grace": (
         "spec.encode.podTemplate",
         {"spec": {"terminationGracePeriodSeconds": 5}},
@@ -180,6 +222,18 @@ INVALID: dict[str, tuple[str, Any, str, str]] = {
         "spec.engine.podTemplate.spec.containers",
         "must be a list of containers",
     ),
+    "no list of volumes": (
+        "spec.engine.podTemplate",
+        {"spec": {"volumes": ["a"]}},
+        "spec.engine.podTemplate.spec.volumes",
+        "must be a list of volumes",
+    ),
+    "no list of mounts": (
+        "spec.engine.podTemplate",
+        container(volumeMounts={"a": "/a"}),
+        "spec.engine.podTemplate.spec.containers[1].volumeMounts",
+        "must be a list of mounts",
+    ),
     "no list of variables": (
         "spec.engine.podTemplate",
         container(env={"A": "1"}),
@@ -197,6 +251,21 @@ def test_invalid(path: str, value: Any, where: str, message: str) -> None:
 ALLOWED: dict[str, tuple[str, Any]] = {
     "limits": ("spec.model.mediaLimits", {"image": 0, "video": {"count": 1}}),
     "sidecar": ("spec.engine.podTemplate", container(volumeMounts=[], env=[{"name": "A", "value": "1"}])),
+    "claim of a device": ("spec.engine.podTemplate", container(resources={"claims": [{"name": "gpu"}]})),
+    "further groups": ("spec.engine.podTemplate", {"spec": {"securityContext": {"supplementalGroups": [44]}}}),
+    "capabilities": ("spec.engine.podTemplate", container(securityContext={"capabilities": {"add": ["IPC_LOCK"]}})),
+    "other volumes of ours": (
+        "spec.engine.podTemplate",
+        {"spec": {"volumes": [{"name": name, "emptyDir": {}} for name in ("shm", "tmp", "home", "hf-cache")]}},
+    ),
+    "place beside ours": (
+        "spec.engine.podTemplate",
+        container(volumeMounts=[{"name": "a", "mountPath": "/var/lib/epd/models"}]),
+    ),
+    "user of the proxy": (
+        "spec.proxy.podTemplate",
+        {"spec": {"securityContext": {"runAsUser": 7}, "volumes": [{"name": "model", "emptyDir": {}}]}},
+    ),
     "empty parts": ("spec.engine.podTemplate", {"metadata": None, "spec": {"containers": None}}),
     "labels of your own": ("spec.engine.podTemplate", {"metadata": {"labels": {"app.kubernetes.io/version": "1"}}}),
     "grace of nothing of ours": ("spec.engine.podTemplate", {"spec": {"nodeSelector": {"a": "b"}}}),
