@@ -31,6 +31,12 @@ from epd.proxy.transport import Call, Cause, Reply, Transport, TransportError
 PAIRING_GONE: Final = "pairing-gone"
 """Reason of a fallback: the items were encoded, but no prefill-side engine of that pairing is left."""
 
+MODELS_SECONDS: Final = 10
+"""The list of models is in the engine's memory; this survives an event loop that is busy with a large picture."""
+SHOWN_IDENTIFIERS: Final = 32
+"""Identifiers in `x-epd-items`: with 65 characters each they take half of the 4 KiB that NGINX by default has for all
+headers; a request may have hundreds of items."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Primed:
@@ -51,6 +57,25 @@ class _Primed:
             identifiers=tuple(dict.fromkeys(name for r in encoded for name in r.identifiers.values() if name)),
             failure=failures[0] if failures else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """The last attempt at the prefill side, if there was an engine; `alone` says that there was no second one."""
+
+    attempt: Attempt | None = None
+    member: Member | None = None
+    alone: bool = True
+
+    @property
+    def replied(self) -> bool:
+        return self.attempt is not None and self.attempt.reply is not None
+
+    @property
+    def deserted(self) -> bool:
+        """Whether the engines that were asked failed in a way that others need not: gone, or the only one and ill."""
+        failed = self.attempt is None or self.attempt.cause is not None
+        return failed and (self.alone or not self.replied)
 
 
 class Exchange:
@@ -93,19 +118,25 @@ class Exchange:
 
     async def models(self, *, headers: Mapping[str, str]) -> Reply:
         """Answer `GET /v1/models` with what a prefill-side engine says. Raises ProxyError."""
-        member = choose_prefill("models", self._members.ready(Role.PREFILL_DECODE), self._load)
-        if member is None:
-            raise _no_engine()
-        call = Call(address=member.address, path=MODELS_PATH, method="GET", headers=headers)
-        try:
-            async with asyncio.timeout(self._limits.encode_seconds):
-                answer = await self._transport.send(call)
-                try:
-                    return Reply(status=answer.status, headers=_content_type(answer.headers), body=await answer.read())
-                finally:
-                    answer.close()
-        except (TransportError, TimeoutError):
-            raise UnavailableError(f"engine {member.name} does not answer", code="engine_unavailable") from None
+        failed: set[str] = set()
+        for _ in range(2):
+            member = choose_prefill("models", self._members.ready(Role.PREFILL_DECODE), self._load, excluded=failed)
+            if member is None:
+                break
+            call = Call(address=member.address, path=MODELS_PATH, method="GET", headers=headers)
+            try:
+                async with asyncio.timeout(MODELS_SECONDS):
+                    answer = await self._transport.send(call)
+                    try:
+                        body = await answer.read()
+                    finally:
+                        answer.close()
+                return Reply(status=answer.status, headers=_content_type(answer.headers), body=body)
+            except (TransportError, TimeoutError):
+                failed.add(member.name)
+        if failed:
+            raise UnavailableError(f"{', '.join(sorted(failed))}: no answer", code="engine_unavailable")
+        raise _no_engine()
 
     def can_answer(self) -> bool:
         """Whether a text request would find an engine now."""
@@ -127,36 +158,40 @@ class Exchange:
                 return refusal
             else:
                 fallback = self._take_fallback(primed.failure.reason, held)
-        # chosen anew: while the encoders worked, pods came, went and got busy
+        # chosen only now: while the encoders worked, pods came, went and got busy
         pairing = first.pairing if primed.encoders else None
-        target = self._choose(arrival, pairing=pairing)
-        if target is None and pairing is not None:
-            pairing = None
-            target = self._choose(arrival)
-            if target is not None and fallback is None:
-                fallback = self._take_fallback(PAIRING_GONE, held)
-        if target is None:
-            raise _no_engine()
-        outcome = await self._with_retry(arrival, target, pairing)
+        outcome = await self._ask(arrival, self._choose(arrival, pairing=pairing), pairing)
+        if outcome.deserted and pairing is not None and self._policy is EncoderFailurePolicy.FALLBACK:
+            stranger = self._choose(arrival, avoided=pairing)
+            if stranger is not None:
+                fallback = fallback or self._take_fallback(PAIRING_GONE, held)
+                if outcome.attempt is not None and outcome.attempt.cause is not None:
+                    self._metrics.retried(stranger.role, outcome.attempt.cause)
+                outcome = await self._ask(arrival, stranger, stranger.pairing, again=not outcome.replied)
         return self._finish(outcome, arrival, primed, fallback)
 
-    async def _with_retry(self, arrival: Arrival, target: Member, pairing: str | None) -> tuple[Attempt, Member]:
+    async def _ask(
+        self, arrival: Arrival, target: Member | None, pairing: str | None, *, again: bool = True
+    ) -> _Outcome:
         """Try `target`, then once more: another engine, or the same one if only its connection broke."""
+        if target is None:
+            return _Outcome()
         attempt = await self._prefill_side.attempt(arrival, target)
-        if attempt.cause is None:
-            return attempt, target
+        if attempt.cause is None or not again:
+            return _Outcome(attempt, target)
         other = self._choose(arrival, pairing=pairing, excluded=target.name)
+        alone = other is None
         if other is None and attempt.cause is Cause.DISCONNECTED:
             other = target
-        if other is None:
-            return attempt, target
-        self._metrics.retried(other.role, attempt.cause)
-        return await self._prefill_side.attempt(arrival, other), other
+        if other is not None:
+            self._metrics.retried(other.role, attempt.cause)
+            attempt, target = await self._prefill_side.attempt(arrival, other), other
+        return _Outcome(attempt, target, alone=alone)
 
-    def _finish(
-        self, outcome: tuple[Attempt, Member], arrival: Arrival, primed: _Primed, fallback: str | None
-    ) -> Reply:
-        attempt, member = outcome
+    def _finish(self, outcome: _Outcome, arrival: Arrival, primed: _Primed, fallback: str | None) -> Reply:
+        attempt, member = outcome.attempt, outcome.member
+        if attempt is None or member is None:
+            raise _no_engine()
         if attempt.reply is None:
             raise UnavailableError(f"engine {member.name} does not answer", code="engine_unavailable")
         headers = attempt.reply.headers
@@ -167,7 +202,7 @@ class Exchange:
         if primed.encoders:
             headers["x-epd-encoders"] = ",".join(primed.encoders)
         if primed.identifiers:
-            headers["x-epd-items"] = ",".join(primed.identifiers)
+            headers["x-epd-items"] = ",".join(primed.identifiers[:SHOWN_IDENTIFIERS])
         if attempt.reply.stream is not None:
             self._metrics.first_token(time.monotonic() - arrival.arrived)
         return attempt.reply
@@ -207,11 +242,20 @@ class Exchange:
         self._fallbacks -= 1
 
     def _choose(
-        self, arrival: Arrival, *, pairing: str | None = None, excluded: str = "", wants_encoders: bool = False
+        self,
+        arrival: Arrival,
+        *,
+        pairing: str | None = None,
+        avoided: str | None = None,
+        excluded: str = "",
+        wants_encoders: bool = False,
     ) -> Member | None:
-        members = self._members.ready(Role.PREFILL_DECODE)
-        if pairing is not None:
-            members = tuple(member for member in members if member.pairing == pairing)
+        """Choose an engine: of `pairing` if given, never of the pairing `avoided`, never the one named `excluded`."""
+        members = [
+            member
+            for member in self._members.ready(Role.PREFILL_DECODE)
+            if member.pairing != avoided and pairing in (None, member.pairing)
+        ]
         encoders = {m.pairing for m in self._members.ready(Role.ENCODE)} if wants_encoders else None
         return choose_prefill(arrival.request_id, members, self._load, excluded={excluded}, encoder_pairings=encoders)
 

@@ -113,15 +113,99 @@ async def test_alone_only_a_broken_connection_is_tried_again(fault: Exception, c
 
 
 async def test_a_retry_of_a_primed_request_stays_within_its_pairing() -> None:
-    other = member("d9", "q")
-    b = bench(E0, D0, D1, other, scripts={"d0": [REFUSED], "d1": [REFUSED]})
-    with pytest.raises(UnavailableError):
-        await b.exchange.answer(arrival("AAAA"))
+    b = bench(E0, D0, D1, member("d9", "q"), scripts={"d0": [document({}, 500)], "d1": [document({}, 500)]})
+    assert (await b.exchange.answer(arrival("AAAA"))).status == 500
     assert sorted(b.engines.called()) == ["d0", "d1", "e0"]
-    b = bench(D0, other, scripts={"d0": [REFUSED], "d9": [REFUSED]})
+    b = bench(D0, member("d9", "q"), scripts={"d0": [REFUSED], "d9": [REFUSED]})
     with pytest.raises(UnavailableError):
         await b.exchange.answer(arrival())
     assert sorted(b.engines.called()) == ["d0", "d9"]
+
+
+DESERTED: dict[str, tuple[dict[str, list[Any]], int | None, list[str]]] = {
+    # name: scripts (d0 and d1 are of the pairing that encoded, d8 and d9 of another), status, engines asked after e0
+    "both are gone": ({"d0": [REFUSED], "d1": [REFUSED]}, 200, ["d0", "d1", "d9"]),
+    "gone, then 500": ({"d0": [REFUSED], "d1": [document({}, 500)]}, 500, ["d0", "d1"]),
+    "500, then gone": ({"d0": [document({}, 500)], "d1": [REFUSED]}, 200, ["d0", "d1", "d9"]),
+    "so is one of the others": ({"d0": [CUT], "d1": [REFUSED], "d9": [REFUSED]}, 200, ["d0", "d1", "d9", "d8"]),
+    "all are gone": ({name: [REFUSED] for name in ("d0", "d1", "d8", "d9")}, None, ["d0", "d1", "d9", "d8"]),
+}
+
+
+@pytest.mark.parametrize(("scripts", "status", "asked"), DESERTED.values(), ids=DESERTED.keys())
+async def test_a_pairing_whose_engines_are_gone_is_left_by_fallback(
+    scripts: dict[str, list[Any]], status: int | None, asked: list[str]
+) -> None:
+    others = [member("d8", "q"), member("d9", "q")]
+    b = bench(E0, D0, D1, *others, scripts={name: list(script) for name, script in scripts.items()})
+    for name in ("d1", "d8"):
+        b.load.begin(name)
+    reply = None
+    if status is None:
+        with pytest.raises(UnavailableError):
+            await b.exchange.answer(arrival("AAAA"))
+    else:
+        reply = await b.exchange.answer(arrival("AAAA"))
+        assert reply.status == status
+    assert b.engines.called() == ["e0", *asked]
+    left = asked[-1] > "d1"
+    assert b.value("epd_proxy_fallbacks_total", reason="pairing-gone") == left
+    if reply is not None:
+        assert reply.headers["x-epd-encode"] == ("fallback" if left else "encoded")
+    assert b.load.counts() == {"d1": 1, "d8": 1}
+    # its place among the fallbacks is free again
+    assert b.exchange._fallbacks == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "asked"),
+    [
+        (REFUSED, ["d0", "d9"]),
+        (CUT, ["d0", "d0", "d9"]),
+        (document({}, 500), ["d0", "d9"]),
+        (document({}, 400), ["d0"]),
+    ],
+)
+async def test_the_only_engine_of_a_pairing_is_left_when_it_is_ill(fault: Any, asked: list[str]) -> None:
+    b = bench(E0, D0, member("d9", "q"), scripts={"d0": [fault, CUT]})
+    await b.exchange.answer(arrival("AAAA"))
+    assert b.engines.called() == ["e0", *asked]
+
+
+async def test_a_request_that_made_its_engine_ill_is_tried_on_one_other_only() -> None:
+    ill = [document({}, 500)]
+    b = bench(E0, D0, member("d8", "q"), member("d9", "q"), scripts={"d0": ill, "d8": list(ill), "d9": list(ill)})
+    assert (await b.exchange.answer(arrival("AAAA"))).status == 500
+    assert len(b.engines.called()) == 3
+
+
+async def test_under_fail_no_pairing_is_left() -> None:
+    b = bench(E0, D0, member("d9", "q"), policy=EncoderFailurePolicy.FAIL, scripts={"d0": [REFUSED]})
+    with pytest.raises(UnavailableError):
+        await b.exchange.answer(arrival("AAAA"))
+    assert b.engines.called() == ["e0", "d0"]
+    b = bench(E0, D0, member("d9", "q"), policy=EncoderFailurePolicy.FAIL)
+    b.engines.gate = asyncio.Event()
+    task = asyncio.create_task(b.exchange.answer(arrival("AAAA")))
+    await until_called(b.engines, 1)
+    b.members.replace([member("d9", "q")])
+    b.engines.gate.set()
+    with pytest.raises(UnavailableError):
+        await task
+    assert b.engines.called() == ["e0"]
+
+
+async def test_leaving_a_pairing_is_bounded_as_every_fallback() -> None:
+    b = bench(E0, D0, member("d9", "q"), limits=Limits(max_fallback_encodes=0), scripts={"d0": [REFUSED]})
+    with pytest.raises(FallbackLimitError):
+        await b.exchange.answer(arrival("AAAA"))
+    assert b.engines.called() == ["e0", "d0"]
+
+
+async def test_headers_stay_small() -> None:
+    b = bench(E0, D0)
+    reply = await b.exchange.answer(arrival(*(f"A{n:03}" for n in range(200))))
+    assert len(reply.headers["x-epd-items"].split(",")) == 32
 
 
 async def test_items_go_to_the_pairing_that_has_an_encoder() -> None:
@@ -218,6 +302,13 @@ async def test_nobody_is_there() -> None:
         assert error.value.error_code == "no_ready_engine"
         with pytest.raises(UnavailableError):
             await b.exchange.models(headers={})
+
+
+async def test_models_are_asked_of_another_engine_once() -> None:
+    b = bench(D0, D1, scripts={"d0": [REFUSED], "d1": []})
+    b.load.begin("d1")
+    assert (await b.exchange.models(headers={})).status == 200
+    assert b.engines.called() == ["d0", "d1"]
 
 
 async def test_models_say_when_the_engine_does_not() -> None:
