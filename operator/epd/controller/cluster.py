@@ -72,7 +72,10 @@ class KubeCluster:
         if "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ:
             kubernetes_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]  # not annotated
         else:
-            await kubernetes_config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]  # not annotated
+            await kubernetes_config.load_kube_config(  # type: ignore[no-untyped-call]  # not annotated
+                config_file=os.environ.get("KUBECONFIG"),  # its own default is read once, at import
+                client_configuration=configuration,
+            )
         return cls(kubernetes_client.ApiClient(configuration), on_read=on_read)
 
     async def close(self) -> None:

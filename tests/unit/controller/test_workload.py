@@ -47,8 +47,8 @@ CASES: list[tuple[str, dict[str, Any] | None, tuple[dict[str, Any], ...], Findin
      Finding("False", "FailedCreate", "pods are refused: denied. kubectl describe replicaset has the details.")),
     ("no room to surge", deployment(2, **counted(1, 3, 2)), NO_GPU,
      Finding("False", "InsufficientCapacityForSurge", "2 of 2 pods are ready; pod qwen-encode-1 is Pending: "
-             "Insufficient nvidia.com/gpu for one more pod than before (0/1 nodes are available: 1 Insufficient nvidia.com/gpu.) "
-             "Free one, or set spec.encode.rollingUpdate: {maxSurge: 0, maxUnavailable: 1}.")),
+             "Insufficient nvidia.com/gpu for one more pod than before (0/1 nodes are available: 1 Insufficient "
+             "nvidia.com/gpu.) Free one, or set spec.encode.rollingUpdate: {maxSurge: 0, maxUnavailable: 1}.")),
     ("no room at all", deployment(2, **counted(2, 2, 1)), NO_GPU,
      Finding("False", "InsufficientDevices", "1 of 2 pods are ready; pod qwen-encode-1 is Pending: Insufficient "
              "nvidia.com/gpu (0/1 nodes are available: 1 Insufficient nvidia.com/gpu.) Free a device, add a node that "
