@@ -23,6 +23,11 @@ class DocumentError(Exception):
     """The file can't be used; the message says why, for a person."""
 
 
+def lines(error: ValidationError) -> list[str]:
+    """Return what is wrong with an object, one field a line."""
+    return [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+
+
 def _documents(path: str) -> Iterator[Any]:
     try:
         text = sys.stdin.read() if path == STDIN else Path(path).read_text()
@@ -40,8 +45,7 @@ def _parse(path: str, document: dict[str, Any], namespace: str) -> EPDDeployment
         epd = EPDDeployment.model_validate(document | {"metadata": {"namespace": namespace} | metadata})
         topology_of(epd.spec)
     except ValidationError as error:
-        lines = (f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-        raise DocumentError("\n".join(f"{path}: {line}" for line in lines)) from None
+        raise DocumentError("\n".join(f"{path}: {line}" for line in lines(error))) from None
     except ValueError as error:
         raise DocumentError(f"{path}: {error}") from None
     messages = [f"{problem.path}: {problem.message}" for problem in problems(epd)]

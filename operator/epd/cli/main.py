@@ -1,4 +1,4 @@
-"""`kubectl epd`: parses the command line and prints. Decides nothing; asks no cluster."""
+"""`kubectl epd`: parses the command line and prints. Decides nothing; changes nothing in a cluster."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import yaml
 
 from epd import __version__
 from epd.api.types import EPDDeployment
+from epd.cli import status
+from epd.cli.cluster import ClusterError, get
 from epd.cli.documents import DocumentError, read
 from epd.manifests import Context, Manifest, desired
 from epd.manifests.service import url
@@ -67,21 +69,31 @@ def build_parser() -> argparse.ArgumentParser:
     command = commands.add_parser("render", parents=[file], help="print the objects that the operator would apply")
     command.add_argument("--operator-image", default=OPERATOR_IMAGE, help="image of the proxy (default %(default)s)")
     commands.add_parser("version", parents=[file], help="print model version and pairing, and what they are made of")
+    command = commands.add_parser("status", help="print the state of an object in the cluster, and what mends it")
+    command.add_argument("name", metavar="NAME")
+    command.add_argument("-n", "--namespace", help="default: that of the current context")
     return parser
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    if arguments.command == "status":
+        print(status.describe(get(arguments.name, namespace=arguments.namespace)), end="")
+        return
+    objects = read(arguments.filename, namespace=arguments.namespace)
+    if arguments.command == "render":
+        _print(manifest for epd in objects for manifest in render(epd, operator_image=arguments.operator_image))
+    else:
+        _print(map(describe, objects))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status: 0, or 1 with the reason on standard error."""
     arguments = build_parser().parse_args(argv)
     try:
-        objects = read(arguments.filename, namespace=arguments.namespace)
-    except DocumentError as error:
+        _run(arguments)
+    except (DocumentError, ClusterError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    if arguments.command == "render":
-        _print(manifest for epd in objects for manifest in render(epd, operator_image=arguments.operator_image))
-    else:
-        _print(map(describe, objects))
     return 0
 
 

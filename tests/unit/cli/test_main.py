@@ -7,6 +7,9 @@ import pytest
 import yaml
 
 from epd import __version__
+from epd.api.types import EPDDeployment
+from epd.cli import status
+from epd.cli.cluster import ClusterError
 from epd.cli.main import OPERATOR_IMAGE, describe, main, render
 from epd.manifests import Context, desired
 from epd.topology.model_version import model_version, version_inputs
@@ -70,11 +73,30 @@ def test_a_bad_file_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert (output.out, output.err) == ("", f"error: {path}: no object of kind EPDDeployment\n")
 
 
-@pytest.mark.parametrize("arguments", [[], ["render"], ["no-such-command"]])
+@pytest.mark.parametrize("arguments", [[], ["render"], ["status"], ["no-such-command"]])
 def test_a_bad_command_line_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
     assert "usage: kubectl epd" in capsys.readouterr().err
+
+
+def test_status_prints_what_the_cluster_has(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def get(name: str, *, namespace: str | None) -> EPDDeployment:
+        asked.append((name, namespace))
+        if name == "gone":
+            raise ClusterError("not found")
+        return epd()
+
+    monkeypatch.setattr("epd.cli.main.get", get)
+    assert main(["status", "qwen-vl", "-n", "ai"]) == 0
+    assert capsys.readouterr().out == status.describe(epd())
+    assert main(["status", "gone"]) == 1
+    assert capsys.readouterr().err == "error: not found\n"
+    assert asked == [("qwen-vl", "ai"), ("gone", None)]
 
 
 def test_own_version(capsys: pytest.CaptureFixture[str]) -> None:
