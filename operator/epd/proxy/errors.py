@@ -64,6 +64,14 @@ class MethodNotAllowedError(ProxyError):
     type = "invalid_request_error"
     code = "method_not_allowed"
 
+    def __init__(self, message: str, *, allowed: str) -> None:
+        super().__init__(message)
+        self._allowed = allowed
+
+    def headers(self) -> dict[str, str]:
+        """With `Allow`, which RFC 9110 demands of a 405."""
+        return {**super().headers(), "allow": self._allowed}
+
 
 class BodyTooLargeError(ProxyError):
     """The body is larger than `spec.proxy.media.maxBodySize`."""
@@ -73,8 +81,16 @@ class BodyTooLargeError(ProxyError):
     code = "body_too_large"
 
 
+class UnsupportedEncodingError(ProxyError):
+    """The body is compressed, which engines do not read and which would hide its size."""
+
+    status = 415
+    type = "invalid_request_error"
+    code = "unsupported_encoding"
+
+
 class OverloadedError(ProxyError):
-    """As many requests as `spec.proxy.limits.maxInFlight` are in flight."""
+    """As many requests as `spec.proxy.limits.maxInFlight`, or as large ones as memory allows, are in flight."""
 
     status = 429
     type = "rate_limit_error"

@@ -25,7 +25,11 @@ KINDS: Final = MappingProxyType(
 ANY_DOMAIN: Final = "*"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
 _UNSAFE_IN_URL = re.compile(r"[\x00-\x20\x7f\\]")
-_CLUSTER_SUFFIXES: Final = (".localhost", ".local", ".internal", ".svc")
+_HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
+"""A name or an address, with nothing encoded in it: what decodes `%2e` sees another host than what does not."""
+_CLUSTER_SUFFIXES: Final = (".localhost", ".localdomain", ".local", ".internal", ".svc", ".pod")
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+"""All that IANA has given out; beyond it are the ranges that carry IPv4 addresses, such as 64:ff9b::/96 of NAT64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +71,13 @@ def parse_media(part: dict[str, Any], *, path: str, policy: MediaPolicy) -> Medi
     part_type = part["type"]
     payload = part.get(part_type)
     where = f"{path}.{part_type}"
-    if not isinstance(payload, dict):
+    if payload is None:
         raise InvalidRequestError(
-            f"{part_type} must be an object; media that is only named by a uuid is not accepted", param=where
+            f"{part_type} is missing; media that is only named by a uuid is not accepted", param=where
         )
+    if not isinstance(payload, dict):
+        shape = '{"data": ..., "format": ...}' if part_type == "input_audio" else '{"url": ...}'
+        raise InvalidRequestError(f"{part_type} must be an object: {shape}", param=where)
     if part_type == "input_audio":
         return _input_audio(payload, where=where, policy=policy)
     url = _text(payload, "url", where=where)
@@ -160,13 +167,15 @@ def _host(url: str, *, where: str) -> str:
     except ValueError:
         host = ""
     # what two URL parsers may read differently is not let through: the engine's is another one
-    if not host or not host.isascii() or _UNSAFE_IN_URL.search(url):
-        raise InvalidRequestError("the URL is malformed (host names must be ASCII)", param=where)
+    if not _HOST.fullmatch(host) or _UNSAFE_IN_URL.search(url):
+        raise InvalidRequestError("the URL is malformed (host names must be plain ASCII)", param=where)
     return host
 
 
 def _looks_public(host: str) -> bool:
     address = _address(host)
+    if isinstance(address, ipaddress.IPv6Address):
+        return address.is_global and address in _GLOBAL_UNICAST and address.sixtofour is None
     if address is not None:
         return address.is_global and not address.is_multicast
     # a name without a dot is a Service of the namespace

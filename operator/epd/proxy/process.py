@@ -15,6 +15,7 @@ from aiohttp import web
 
 from epd.proxy.admin import AdminPort
 from epd.proxy.apiserver import KubernetesPods, connection
+from epd.proxy.bodies import Bodies, room_for_bodies
 from epd.proxy.client import HttpTransport
 from epd.proxy.exchange import Exchange
 from epd.proxy.metrics import Metrics
@@ -50,7 +51,8 @@ async def serve(settings: Settings) -> None:
             load=load,
             metrics=metrics,
         )
-        data_port = DataPort(settings=settings, exchange=exchange, metrics=metrics)
+        bodies = Bodies(room=room_for_bodies())
+        data_port = DataPort(settings=settings, exchange=exchange, metrics=metrics, bodies=bodies)
         admin_port = AdminPort(settings=settings, members=members, load=load, metrics=metrics, data_port=data_port)
         following = await _follow_engines(settings, stack, transport, members, metrics)
         admin = await _listen(stack, admin_port.application(), settings.host, settings.admin_port, "admin")
@@ -79,7 +81,14 @@ async def _follow_engines(
 
 
 async def _listen(stack: AsyncExitStack, app: web.Application, host: str, port: int, name: str) -> web.BaseSite:
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=CLEANUP_SECONDS)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        handler_cancellation=True,
+        shutdown_timeout=CLEANUP_SECONDS,
+        # compressed bodies are refused, so none may grow before that
+        auto_decompress=False,
+    )
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     site = web.TCPSite(runner, host, port)

@@ -24,6 +24,10 @@ TRANSFER_FIELDS: Final = ("ec_transfer_params", "kv_transfer_params")
 PRIMER_FIELDS: Final = ("model", "mm_processor_kwargs", "media_io_kwargs", "priority", "session_id")
 """What an encoder must get of the original: the model, what its keys depend on, and its place in the queue."""
 
+DEPTH_LIMIT: Final = 100
+"""Levels of nesting: several times what JSON schemas of tools have, and far below the 1000 at which Python's own reader
+and writer give up, wherever on the stack they are called."""
+
 _TEXT_TYPES: Final = frozenset({"text", "input_text", "output_text", "refusal", "thinking", "tool_reference"})
 _TRANSFER_MARK: Final = b"transfer_params"
 
@@ -42,7 +46,7 @@ class ParsedRequest:
         return digest(HashAlgorithm.BLAKE3, item.key, item.part_type, options, authorization)
 
 
-def parse_chat(body: bytes, *, policy: MediaPolicy) -> ParsedRequest:
+def parse_chat(body: bytes | bytearray, *, policy: MediaPolicy) -> ParsedRequest:
     """Parse the body of `POST /v1/chat/completions`. Raises InvalidRequestError with the path of what is wrong."""
     document = _load(body)
     _clean(document)
@@ -65,7 +69,7 @@ def parse_chat(body: bytes, *, policy: MediaPolicy) -> ParsedRequest:
     return ParsedRequest(body=_dump(document), items=tuple(items.values()), primer_fields=fields)
 
 
-def parse_completion(body: bytes) -> ParsedRequest:
+def parse_completion(body: bytes | bytearray) -> ParsedRequest:
     """Parse the body of `POST /v1/completions`, which is text or token ids only. Raises InvalidRequestError."""
     document = _load(body)
     _clean(document)
@@ -151,7 +155,7 @@ def _clean(document: dict[str, Any]) -> None:
             extra.pop(field, None)
 
 
-def _load(body: bytes) -> dict[str, Any]:
+def _load(body: bytes | bytearray) -> dict[str, Any]:
     try:
         document = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
     except RecursionError:
@@ -160,7 +164,21 @@ def _load(body: bytes) -> dict[str, Any]:
         raise InvalidRequestError(f"the body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(document, dict):
         raise InvalidRequestError("the body must be a JSON object", code="invalid_json")
+    if _is_deep(document):
+        raise InvalidRequestError("the body is nested too deeply", code="invalid_json")
     return document
+
+
+def _is_deep(document: object) -> bool:
+    level = [document]
+    for _ in range(DEPTH_LIMIT):
+        children = (
+            node.values() if isinstance(node, dict) else node for node in level if isinstance(node, (dict, list))
+        )
+        level = [child for group in children for child in group if isinstance(child, (dict, list))]
+        if not level:
+            return False
+    return True
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -15,6 +15,7 @@ from typing import Final
 
 from aiohttp import web
 
+from epd.proxy.bodies import Bodies, Share
 from epd.proxy.errors import (
     BodyTooLargeError,
     InvalidRequestError,
@@ -25,11 +26,19 @@ from epd.proxy.errors import (
     RequestTimeoutError,
     SuspendedError,
     UnavailableError,
+    UnsupportedEncodingError,
 )
 from epd.proxy.exchange import Exchange
 from epd.proxy.metrics import Metrics
 from epd.proxy.prefill import Arrival
-from epd.proxy.requests import CHAT_PATH, COMPLETIONS_PATH, MODELS_PATH, parse_chat, parse_completion
+from epd.proxy.requests import (
+    CHAT_PATH,
+    COMPLETIONS_PATH,
+    MODELS_PATH,
+    ParsedRequest,
+    parse_chat,
+    parse_completion,
+)
 from epd.proxy.settings import Settings
 from epd.proxy.transport import Reply, TransportError
 
@@ -48,8 +57,9 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 class DataPort:
     """Handles clients. `draining` makes answers close connections; `idle` is set while no request is in flight."""
 
-    def __init__(self, *, settings: Settings, exchange: Exchange, metrics: Metrics) -> None:
+    def __init__(self, *, settings: Settings, exchange: Exchange, metrics: Metrics, bodies: Bodies) -> None:
         self._settings = settings
+        self._bodies = bodies
         self._exchange = exchange
         self._metrics = metrics
         self.in_flight = 0
@@ -59,7 +69,7 @@ class DataPort:
 
     def application(self) -> web.Application:
         """The application to serve on the data port."""
-        app = web.Application(client_max_size=self._settings.limits.max_body_bytes)
+        app = web.Application()
         app.router.add_route("*", "/{path:.*}", self.handle)
         return app
 
@@ -97,7 +107,7 @@ class DataPort:
             return self._health()
         if self._settings.suspended:
             raise SuspendedError("the EPDDeployment is suspended (spec.suspend)")
-        headers = {name: request.headers[name] for name in FORWARDED if name in request.headers}
+        headers = _forwarded(request)
         if request.path == MODELS_PATH:
             return await self._exchange.models(headers=headers)
         limit = self._settings.limits.max_in_flight
@@ -106,19 +116,23 @@ class DataPort:
         self.in_flight += 1
         self.idle.clear()
         held.callback(self._leave)
-        body = await self._read(request, deadline)
-        chat = request.path == CHAT_PATH
-        parsed = parse_chat(body, policy=self._settings.media) if chat else parse_completion(body)
-        return await self._exchange.answer(
-            Arrival(
-                path=request.path,
-                request=parsed,
-                request_id=request_id,
-                headers=headers,
-                arrived=arrived,
-                deadline=deadline,
+        # until the head of the answer is there: a stream needs its request no longer
+        with self._bodies.share() as share:
+            # not kept in a name: the bytes as they came are let go once they are parsed
+            parsed = self._parse(request.path, await self._read(request, deadline, share))
+            return await self._exchange.answer(
+                Arrival(
+                    path=request.path,
+                    request=parsed,
+                    request_id=request_id,
+                    headers=headers,
+                    arrived=arrived,
+                    deadline=deadline,
+                )
             )
-        )
+
+    def _parse(self, path: str, body: bytearray) -> ParsedRequest:
+        return parse_chat(body, policy=self._settings.media) if path == CHAT_PATH else parse_completion(body)
 
     def _leave(self) -> None:
         self.in_flight -= 1
@@ -131,7 +145,7 @@ class DataPort:
             routes = ", ".join(f"{verb} {path}" for path, verb in ROUTES.items())
             raise NotFoundError(f"no route {request.path}; there are {routes}")
         if request.method != method:
-            raise MethodNotAllowedError(f"{request.path} takes {method}")
+            raise MethodNotAllowedError(f"{request.path} takes {method}", allowed=method)
 
     def _health(self) -> Reply:
         if self._settings.suspended:
@@ -140,20 +154,29 @@ class DataPort:
             raise UnavailableError("no engine of the prefill side is ready")
         return Reply(status=200, headers={"content-type": "application/json"}, body=b'{"status":"ok"}')
 
-    async def _read(self, request: web.Request, deadline: float) -> bytes:
-        limit = self._settings.limits.max_body_bytes
-        too_large = f"the body is larger than {limit} bytes (spec.proxy.media.maxBodySize)"
-        if (request.content_length or 0) > limit:
-            raise BodyTooLargeError(too_large)
+    async def _read(self, request: web.Request, deadline: float, share: Share) -> bytearray:
+        encoding = request.headers.get("content-encoding", "identity")
+        if encoding.lower() != "identity":
+            raise UnsupportedEncodingError(f"a body with content-encoding {encoding} can't be read; send it plain")
+        body = bytearray()
+        self._admit(request.content_length or 0, share)
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
-                return await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            raise BodyTooLargeError(too_large) from None
+                while chunk := await request.content.readany():
+                    body += chunk
+                    self._admit(len(body), share)
         except TimeoutError:
             raise RequestTimeoutError("the body did not arrive within spec.proxy.timeouts.request") from None
         except web.RequestPayloadError as error:
             raise InvalidRequestError(f"the body can't be read: {error}") from None
+        return body
+
+    def _admit(self, size: int, share: Share) -> None:
+        limit = self._settings.limits.max_body_bytes
+        if size > limit:
+            raise BodyTooLargeError(f"the body is larger than {limit} bytes (spec.proxy.media.maxBodySize)")
+        if size > share.size:
+            share.grow(size)
 
     async def _send(self, request: web.Request, reply: Reply, deadline: float) -> web.StreamResponse:
         """Send the reply to its end; a stream that breaks ends without its last chunk, so none takes it for whole.
@@ -183,8 +206,17 @@ class DataPort:
     async def _write(self, request: web.Request, response: web.StreamResponse, reply: Reply) -> None:
         await response.prepare(request)
         if reply.stream is None:
-            await response.write_eof(reply.body)
+            # a HEAD is answered without a body, but with its length
+            await response.write_eof(b"" if request.method == "HEAD" else reply.body)
             return
         while chunk := await reply.stream.read_chunk():
             await response.write(chunk)
         await response.write_eof()
+
+
+def _forwarded(request: web.Request) -> dict[str, str]:
+    headers = {name: request.headers[name] for name in FORWARDED if name in request.headers}
+    for name, value in headers.items():
+        if not value.isascii():
+            raise InvalidRequestError(f"header {name} must be ASCII")
+    return headers

@@ -62,7 +62,7 @@ class StreamHead:
             self.verdict = Verdict.ERROR
             self.error_status = _status_of(document["error"])
             self.error_body = data
-        elif not isinstance(document, dict) or any(_has_content(choice) for choice in document.get("choices", [{}])):
+        elif _shows_content(document):
             self.verdict = Verdict.CONTENT
 
 
@@ -97,6 +97,12 @@ def event_data(event: bytes) -> bytes | None:
 def _event_end(buffer: bytearray, start: int) -> int:
     ends = [at + len(mark) for mark in _EVENT_ENDS if (at := buffer.find(mark, start)) >= 0]
     return min(ends, default=0)
+
+
+def _shows_content(document: Any) -> bool:
+    """Whether a chunk has content; one that is none of vLLM's has."""
+    choices = document.get("choices") if isinstance(document, dict) else None
+    return not isinstance(choices, list) or any(_has_content(choice) for choice in choices)
 
 
 def _has_content(choice: Any) -> bool:

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from epd.api.names import Role
 from epd.proxy.admin import AdminPort
+from epd.proxy.bodies import Bodies
 from epd.proxy.client import HttpTransport
 from epd.proxy.exchange import Exchange
 from epd.proxy.metrics import Metrics
@@ -227,7 +228,7 @@ def settings(**fields: Any) -> Settings:
 
 
 async def _serve(stack: AsyncExitStack, app: web.Application) -> aiohttp.ClientSession:
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, auto_decompress=False)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -236,7 +237,7 @@ async def _serve(stack: AsyncExitStack, app: web.Application) -> aiohttp.ClientS
 
 
 @asynccontextmanager
-async def proxy(*engines: StubEngine, **fields: Any) -> AsyncIterator[Proxy]:
+async def proxy(*engines: StubEngine, room: int | None = None, **fields: Any) -> AsyncIterator[Proxy]:
     """Serve `engines` and a proxy in front of them; `fields` are those of Settings."""
     configured = settings(**fields)
     async with AsyncExitStack() as stack:
@@ -253,7 +254,8 @@ async def proxy(*engines: StubEngine, **fields: Any) -> AsyncIterator[Proxy]:
             load=load,
             metrics=metrics,
         )
-        data_port = DataPort(settings=configured, exchange=exchange, metrics=metrics)
+        bodies = Bodies(room=room)
+        data_port = DataPort(settings=configured, exchange=exchange, metrics=metrics, bodies=bodies)
         admin_port = AdminPort(settings=configured, members=members, load=load, metrics=metrics, data_port=data_port)
         http = await _serve(stack, data_port.application())
         admin = await _serve(stack, admin_port.application())

@@ -14,8 +14,9 @@ from epd.proxy import errors
         (errors.InvalidRequestError("m", param="a.b"), 400, "invalid_request_error", "invalid_request", None),
         (errors.InvalidRequestError("m", code="c"), 400, "invalid_request_error", "c", None),
         (errors.NotFoundError("m"), 404, "invalid_request_error", "route_not_found", None),
-        (errors.MethodNotAllowedError("m"), 405, "invalid_request_error", "method_not_allowed", None),
+        (errors.MethodNotAllowedError("m", allowed="GET"), 405, "invalid_request_error", "method_not_allowed", None),
         (errors.BodyTooLargeError("m"), 413, "invalid_request_error", "body_too_large", None),
+        (errors.UnsupportedEncodingError("m"), 415, "invalid_request_error", "unsupported_encoding", None),
         (errors.OverloadedError("m"), 429, "rate_limit_error", "too_many_requests", "1"),
         (errors.UnavailableError("m"), 503, "server_error", "no_ready_engine", "5"),
         (errors.EncoderUnavailableError("m"), 503, "server_error", "encoder_unavailable", "5"),
@@ -31,3 +32,7 @@ def test_every_error_has_openais_shape(
     assert (error.status, json.loads(error.body())) == (status, {"error": body})
     assert error.headers().get("retry-after") == retry_after
     assert error.headers()["content-type"] == "application/json"
+
+
+def test_a_405_names_the_method() -> None:
+    assert errors.MethodNotAllowedError("m", allowed="GET").headers()["allow"] == "GET"

@@ -97,6 +97,9 @@ def test_other_schemes_are_always_refused(url: str) -> None:
         ("https://img.example.com/a", LISTED),
         ("http://IMG.EXAMPLE.COM.:8080/a?b#c", LISTED),
         ("http://10.0.0.7/a", LISTED),
+        ("https://user:password@img.example.com:8443/a", LISTED),
+        ("https://xn--bcher-kva.example/a", ANY),
+        ("https://a_b.example.com/\u00fc.png", ANY),
         ("https://img.example.com/a", ANY),
         ("https://8.8.8.8/a", ANY),
         ("https://[2606:4700::1111]/a", ANY),
@@ -107,7 +110,14 @@ def test_allowed_hosts(url: str, policy: MediaPolicy) -> None:
     assert parse(url_part(url), policy).identifier is None
 
 
-NOT_LISTED = ["https://example.com/a", "https://img.example.com.evil.com/a", "https://evil.com/@img.example.com"]
+NOT_LISTED = [
+    "https://example.com/a",
+    "https://img.example.com@evil.com/a",
+    "https://evil.com?@img.example.com/a",
+    "https://evil.com#@img.example.com/a",
+    "https://img.example.com.evil.com/a",
+    "https://evil.com/@img.example.com",
+]
 NOT_PUBLIC = [
     "http://localhost/a",
     "http://LOCALHOST:8000/a",
@@ -133,6 +143,15 @@ NOT_PUBLIC = [
     "http://db.default.svc/a",
     "http://db.default.svc.cluster.local/a",
     "http://metadata.google.internal/a",
+    "http://localhost.localdomain/a",
+    "http://10-0-0-1.default.pod/a",
+    "http://[64:ff9b::a00:1]/a",
+    "http://[2002:a00:1::]/a",
+    "http://[::a00:1]/a",
+    "http://[fec0::1]/a",
+    "http://[ff02::1]/a",
+    "http://user:password@10.1.2.3/a",
+    "http://db.default.svc./a",
 ]
 
 
@@ -154,6 +173,11 @@ def test_refused_hosts_name_the_field(url: str, policy: MediaPolicy) -> None:
         "https://img.example.com/a b",
         "https://img.example.com/\n",
         "https://[::1/a",
+        "http://%31%32%37.0.0.1/a",
+        "https://img.example.com%2eevil.com/a",
+        "https://img.example.com%00.evil.com/a",
+        "http://[fe80::1%25eth0]/a",
+        "https://\u0456mg.example.com/a",
         "https:///a",
         "https://\u24d8mg.example.com/a",
         "http://\uff11\uff12\uff17.0.0.1/a",

@@ -92,13 +92,37 @@ def test_what_is_refused_names_its_path(body: bytes, param: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b"\xff", b'{"messages":[],"a":NaN}', b'{"messages":[],"a":1e999}', b"[" * 100_000]
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff",
+        b'\xef\xbb\xbf{"messages":[]}',
+        b'{"messages":[],"a":NaN}',
+        b'{"messages":[],"a":1e999}',
+        b'{"messages":[],"a":' + b"9" * 5000 + b"}",
+        b"[" * 100_000,
+        b'{"messages":[],"a":' + b"[" * 100 + b"]" * 100 + b"}",
+        b'{"messages":[],"a":' + b'{"a":' * 100 + b"1" + b"}" * 101,
+    ],
 )
 def test_what_is_no_json_object_is_refused(body: bytes) -> None:
     for parse in (lambda b: parse_chat(b, policy=POLICY), parse_completion):
         with pytest.raises(InvalidRequestError) as refusal:
             parse(body)
         assert refusal.value.error_code == "invalid_json"
+
+
+def test_deep_but_sensible_documents_pass() -> None:
+    body = b'{"messages":[],"prompt":"x","a":' + b"[" * 99 + b"]" * 99 + b"}"
+    assert parse_chat(body, policy=POLICY).body == b'{"messages":[],"prompt":"x","a":' + b"[" * 99 + b"]" * 99 + b"}"
+    assert parse_completion(body).items == ()
+
+
+def test_numbers_stay_exact() -> None:
+    body = b'{"messages":[],"seed":18446744073709551617,"temperature":0.1}'
+    assert parse_chat(body, policy=POLICY).body == body
 
 
 def test_a_repeated_key_reaches_the_engine_once() -> None:

@@ -47,6 +47,13 @@ HEADS = {
     "no JSON": (b"data: hello\n\n", Verdict.CONTENT),
     "another dialect": (event({"type": "message_start"}), Verdict.CONTENT),
     "a list": (event([1]), Verdict.CONTENT),
+    "null choices": (event({"choices": None}), Verdict.CONTENT),
+    "choices that are none": (event({"choices": 3}), Verdict.CONTENT),
+    "odd delta": (event({"choices": [{"delta": "x"}]}), Verdict.PENDING),
+    "logprobs of nothing": (event({"choices": [{"delta": {"content": ""}, "logprobs": {}}]}), Verdict.PENDING),
+    "role, usage, nothing": (ROLE + event({"choices": [], "usage": {}}) + DONE, Verdict.CONTENT),
+    "refusal": (chunk(role="assistant", refusal="no"), Verdict.CONTENT),
+    "error in two lines": (ERROR.replace(b'"type"', b'\ndata: "type"'), Verdict.ERROR),
     "odd choices": (event({"choices": [None]}), Verdict.CONTENT),
 }
 

@@ -1,0 +1,64 @@
+"""How much memory the bodies of all requests may take together, so that many large ones end in 429 and not in the
+kernel's OOM killer, which would take every request with it.
+
+Counts; reads no body by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from epd.proxy.errors import OverloadedError
+
+CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
+"""The container's memory limit in bytes (cgroup v2), or the word `max`."""
+COPIES: Final = 6
+"""A body exists up to five times while it is parsed or sent: as its items, as the prefill side's and the primer's body,
+in a socket's buffer, and as it came or as text. The sixth share is for everything else in the process."""
+
+
+def room_for_bodies(memory_max: Path = CGROUP) -> int | None:
+    """Bytes that bodies may have together under the container's memory limit; None without a limit."""
+    try:
+        return int(memory_max.read_text()) // COPIES
+    except (OSError, ValueError):
+        return None
+
+
+class Share:
+    """What one body takes of the room. `size` is in bytes."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
+        self.size = 0
+
+    def grow(self, size: int) -> None:
+        """Take `size` bytes in all. Raises OverloadedError if the others leave too little; a lone body always fits."""
+        others = self._bodies.taken - self.size
+        if self._bodies.room is not None and others and others + size > self._bodies.room:
+            raise OverloadedError(
+                "the bodies of the requests in flight fill the memory that the proxy has for them "
+                "(spec.proxy.resources.limits.memory)"
+            )
+        self._bodies.taken = others + size
+        self.size = size
+
+
+class Bodies:
+    """The bodies in flight: `taken` of `room` bytes (None: no bound)."""
+
+    def __init__(self, *, room: int | None) -> None:
+        self.room = room
+        self.taken = 0
+
+    @contextmanager
+    def share(self) -> Iterator[Share]:
+        """Hold a body, which has nothing at first."""
+        share = Share(self)
+        try:
+            yield share
+        finally:
+            self.taken -= share.size

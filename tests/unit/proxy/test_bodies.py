@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from epd.proxy.bodies import Bodies, room_for_bodies
+from epd.proxy.errors import OverloadedError
+
+
+def test_bodies_share_the_room_and_give_it_back() -> None:
+    bodies = Bodies(room=10)
+    with bodies.share() as first:
+        first.grow(6)
+        with bodies.share() as second:
+            second.grow(3)
+            second.grow(4)
+            with pytest.raises(OverloadedError):
+                second.grow(5)
+            with pytest.raises(OverloadedError), bodies.share() as third:
+                third.grow(1)
+            assert bodies.taken == 10
+        first.grow(8)
+        assert bodies.taken == 8
+    assert bodies.taken == 0
+
+
+def test_a_lone_body_always_fits() -> None:
+    bodies = Bodies(room=10)
+    with bodies.share() as lone:
+        lone.grow(5)
+        lone.grow(11)
+        assert bodies.taken == 11
+
+
+def test_without_a_memory_limit_there_is_room_for_all() -> None:
+    bodies = Bodies(room=None)
+    with bodies.share() as first, bodies.share() as second:
+        first.grow(1 << 40)
+        second.grow(1 << 40)
+
+
+@pytest.mark.parametrize(("text", "room"), [("6000\n", 1000), ("max\n", None)])
+def test_the_room_is_a_part_of_the_containers_memory(tmp_path: Path, text: str, room: int | None) -> None:
+    (tmp_path / "memory.max").write_text(text)
+    assert room_for_bodies(tmp_path / "memory.max") == room
+
+
+def test_outside_of_containers_there_is_no_bound(tmp_path: Path) -> None:
+    assert room_for_bodies(tmp_path / "memory.max") is None
