@@ -111,9 +111,8 @@ def test_an_unwritable_root_is_named_with_its_owner_and_mended_by_chown(
 
 def test_deletion_leaves_nothing_behind(idle_manifest: dict[str, Any], scratch: Deployed) -> None:
     scratch.apply(idle_manifest)
-    scratch.run(
-        "wait", "--for=create", f"deployment/{scratch.name}-proxy", f"pvc/{scratch.name}-encoder-cache", "--timeout=60s"
-    )
+    for child in (f"deployment/{scratch.name}-proxy", f"pvc/{scratch.name}-encoder-cache"):
+        scratch.run("wait", "--for=create", child, "--timeout=60s")
     kinds = "deployments,replicasets,pods,services,pvc,jobs,serviceaccounts,roles,rolebindings,controllerrevisions"
     assert scratch.run("get", kinds, "-l", f"epd.dev/name={scratch.name}", "-o", "name").split()
     scratch.run("delete", "epd", scratch.name, "--wait", "--cascade=foreground", "--timeout=120s")
