@@ -15,8 +15,6 @@ from typing import Any, Final
 from epd.api.names import Reason
 from epd.controller.kinds import Manifest, name_of, uid_of
 
-SECRET_KEY_MISSING: Final = "SecretKeyMissing"  # noqa: S105 (a reason, not a secret)
-
 _IMAGE_WAITING: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
      "RegistryUnavailable", "SignatureValidationFailed"}
@@ -24,6 +22,8 @@ _IMAGE_WAITING: Final = frozenset(
 _CONFIG_WAITING: Final = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PostStartHookError"}
 )
+_UNBOUND: Final = "unbound immediate PersistentVolumeClaims"
+"""pkg/scheduler/framework/plugins/volumebinding: passes by itself, or `storage` tells why not."""
 _MOUNT_EVENTS: Final = frozenset({"FailedMount", "FailedAttachVolume"})
 _BACK_OFF: Final = re.compile(r'^Back-off pulling image "[^"]*":? ?(ErrImagePull: )?')
 _SECRET_ABSENT: Final = re.compile(r'secrets? "(?P<name>[^"]+)" not found')
@@ -38,7 +38,7 @@ _NOT_THE_CAUSE: Final = "Engine core initialization failed"
 
 _RANK: Final = (
     Reason.MODEL_HAS_NO_ENCODER, Reason.OOM_KILLED, Reason.CRASH_LOOP, Reason.IMAGE_PULL, Reason.SECRET_NOT_FOUND,
-    SECRET_KEY_MISSING, Reason.CONFIG_ERROR, Reason.INSUFFICIENT_CAPACITY_FOR_SURGE, Reason.INSUFFICIENT_DEVICES,
+    Reason.SECRET_KEY_MISSING, Reason.CONFIG_ERROR, Reason.INSUFFICIENT_CAPACITY_FOR_SURGE, Reason.INSUFFICIENT_DEVICES,
     Reason.UNSCHEDULABLE,
 )  # fmt: skip
 """Of several troubles the one is told whose text helps most: an engine's own words before a scheduler's."""
@@ -85,7 +85,7 @@ def explain(pod: Manifest, workload: Workload, events: Iterable[Manifest] = ()) 
     status = pod.get("status") or {}
     if pod["metadata"].get("deletionTimestamp"):
         return None
-    if (words := _unschedulable(status)) is not None:
+    if (words := _unschedulable(status)) is not None and _UNBOUND not in words:
         return _no_place(name_of(pod), words, workload)
     for container in (status.get("initContainerStatuses") or []) + (status.get("containerStatuses") or []):
         if (trouble := _container(name_of(pod), container, workload)) is not None:
@@ -153,7 +153,9 @@ def _config(pod: str, words: str) -> Trouble:
     if (absent := _SECRET_ABSENT.search(words)) is not None:
         return Trouble(Reason.SECRET_NOT_FOUND, f"pod {pod}: {words}. Create Secret {absent['name']} in its namespace.")
     if (key := _KEY_ABSENT.search(words)) is not None:
-        return Trouble(SECRET_KEY_MISSING, f"pod {pod}: {words}. Add the key {key['key']} to Secret {key['secret']}.")
+        return Trouble(
+            Reason.SECRET_KEY_MISSING, f"pod {pod}: {words}. Add the key {key['key']} to Secret {key['secret']}."
+        )
     return Trouble(Reason.CONFIG_ERROR, f"pod {pod}: {words}")
 
 

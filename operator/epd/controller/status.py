@@ -159,7 +159,8 @@ def _ready(
     }
     broken = [(type_, finding) for type_, finding in relevant.items() if not finding.ok]
     if broken:
-        type_, finding = next(((t, f) for t, f in broken if f.reason not in UNDER_WAY), broken[0])
+        # Trouble first. Of what is only under way the pods, before the claim's check, which waits for them.
+        type_, finding = next(((t, f) for t, f in broken if f.reason not in UNDER_WAY), broken[-1])
         return Finding.false(part_reason(type_, finding.reason), f"{_part(type_)}: {finding.message}")
     if epd.spec.suspend:
         return Finding.true(Reason.SUSPENDED, "suspended as asked: no engine runs, claim, Service and proxy stay")

@@ -92,6 +92,12 @@ CASES: list[tuple[str, dict[str, Any], Workload, Trouble | None]] = [
         ),
     ),
     (
+        "claim not bound yet",
+        objects.unschedulable("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."),
+        ENCODE,
+        None,
+    ),
+    (
         "out of memory",
         objects.ended(reason="OOMKilled", code=137),
         ENCODE,
