@@ -160,6 +160,8 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         members = encoders + parse_servers(args.decode_servers_urls, role=Role.PREFILL_DECODE)
     except ValueError as error:
         parser.error(str(error))
+    if len({member.name for member in members}) < len(members):
+        parser.error("a server is given twice")
     return Settings(
         host=args.host,
         port=args.port,

@@ -110,7 +110,11 @@ def parse_servers(text: str, *, role: Role) -> tuple[Member, ...]:
     members = []
     for url in (part.strip().rstrip("/") for part in text.split(",") if part.strip()):
         parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname or parts.path or parts.query:
+        try:
+            valid = parts.scheme == "http" and parts.hostname and parts.port != 0 and not (parts.path or parts.query)
+        except ValueError:  # the port
+            valid = False
+        if not valid:
             raise ValueError(f"{url!r} is no base URL such as http://127.0.0.1:8000")
         name = parts.netloc.rpartition("@")[2]
         members.append(Member(name=name, role=role, pairing=STATIC_PAIRING, address=url, ready=False))

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
@@ -32,6 +33,14 @@ class Running:
         while True:
             async with self.http.get(f"{self.admin}/readyz") as answer:
                 if answer.status == code:
+                    return
+            await asyncio.sleep(0.02)
+
+    async def in_flight(self, requests: int) -> None:
+        """Wait for as many requests."""
+        while True:
+            async with self.http.get(f"{self.admin}/status") as answer:
+                if (await answer.json())["inFlight"] == requests:
                     return
             await asyncio.sleep(0.02)
 
@@ -95,6 +104,46 @@ async def test_sigterm_lets_requests_end_and_exits_0() -> None:
         assert proxy.process.returncode is None
         release.set()
         assert (await streaming.read()).endswith(stubs.content_chunk("d") + stubs.DONE)
+        assert await proxy.process.wait() == 0
+
+
+async def test_sigterm_lets_requests_end_wherever_they_are() -> None:
+    release = asyncio.Event()
+
+    async def prime(
+        engine: stubs.StubEngine, request: stubs.web.Request, document: dict[str, Any]
+    ) -> stubs.web.StreamResponse:
+        await release.wait()
+        return await stubs.encode(engine, request, document)
+
+    async def answer(
+        engine: stubs.StubEngine, request: stubs.web.Request, document: dict[str, Any]
+    ) -> stubs.web.StreamResponse:
+        await release.wait()
+        return await stubs.generate(engine, request, document)
+
+    e, pd = encoder(behave=prime), decoder(behave=answer)
+    async with e.serve(), pd.serve(), running(*servers(e, pd), "--drain-delay", "1s") as proxy:
+        await proxy.ready(200)
+        priming = asyncio.create_task(proxy.chat(stream=True))
+        body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
+        waiting = asyncio.create_task(proxy.http.post(proxy.data + CHAT, json=body))
+        host, _, port = proxy.data.removeprefix("http://").partition(":")
+        reader, sending = await asyncio.open_connection(host, int(port))
+        sending.write(f"POST {CHAT} HTTP/1.1\r\nhost: p\r\ncontent-length: 15\r\n\r\n{{".encode())
+        await e.started.wait()
+        await pd.started.wait()
+        await proxy.in_flight(3)
+        proxy.process.send_signal(signal.SIGTERM)
+        await wait_until_closed(proxy.data)
+        release.set()
+        for task in (priming, waiting):
+            assert (await (await task).read()).endswith(stubs.DONE)
+        sending.write(b'"messages":[]}')
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        assert b"connection: close" in head.lower()
+        sending.close()
         assert await proxy.process.wait() == 0
 
 

@@ -74,6 +74,8 @@ def test_without_encoders_it_is_the_aggregated_topology() -> None:
         ("--encode-servers-urls http://b:1", "--decode-servers-urls is missing"),
         ("--decode-servers-urls http://b:1 --prefill-servers-urls http://c:1", "not supported yet"),
         ("--decode-servers-urls b:1", "is no base URL"),
+        ("--decode-servers-urls http://b:1,http://b:1", "given twice"),
+        ("--encode-servers-urls http://b:1 --decode-servers-urls http://b:1", "given twice"),
         ("--namespace a --epd b --roles encode,prefill,decode", "not supported yet"),
         ("--namespace a --epd b --request-timeout 10", "is no duration"),
         ("--namespace a --epd b --max-in-flight 0", "must be at least 1"),

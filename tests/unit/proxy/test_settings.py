@@ -60,6 +60,6 @@ def test_servers() -> None:
         Member(name=name, role=Role.ENCODE, pairing="static", address=f"http://{name}", ready=False)
         for name in ("a:1", "b:2")
     )
-    for text in ("a:1", "https://a:1", "http://a/v1", "http:///x"):
+    for text in ("a:1", "https://a:1", "http://a/v1", "http:///x", "http://a:99999", "http://a:x", "http://a:0"):
         with pytest.raises(ValueError, match="is no base URL"):
             parse_servers(text, role=Role.ENCODE)
