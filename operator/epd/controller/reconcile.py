@@ -2,7 +2,7 @@
 
     GET parent -> LIST children -> desired -> plan -> execute -> status -> write if changed
 
-Holds nothing but a memory of what was applied (see `plan`), which may be lost at any time.
+Holds nothing but memories of what was applied (see `plan`) and rendered, which may be lost at any time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from epd.controller.report import unreadable, write_status
 logger = logging.getLogger(__name__)
 
 UNWATCHED_POLL_SECONDS: Final = 30.0
-"""How often to look at what sends no watch event of ours: Events of a claim, a claim that the user brought."""
+"""How often to look at what sends no watch event of ours: Events of a claim, a claim that was brought, a stranger's
+object that has a name of ours."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Reconciler:
         self._on_gone = on_gone
         self._clock = clock
         self._memos: dict[str, dict[str, plan.Mark]] = {}
+        self._rendered: dict[str, tuple[tuple[str, int, bool], tuple[Manifest, ...]]] = {}
 
     async def reconcile(self, key: str) -> Outcome:
         """Bring one object's children and status to what its spec says, as far as one pass can."""
@@ -85,18 +87,19 @@ class Reconciler:
         await self._publish(key, parent, new.model_dump(mode="json", by_alias=True, exclude_none=True))
         if circumstances.retrying is not None:
             raise Retryable(circumstances.retrying.message)
-        return Outcome(_next_look(observed), stalled=circumstances.stalled is not None)
+        return Outcome(_next_look(observed, circumstances), stalled=circumstances.stalled is not None)
 
     def forget(self, key: str) -> None:
         """The object is gone."""
         self._memos.pop(key, None)
+        self._rendered.pop(key, None)
         self._on_gone(key)
         self._gauges.report(key, {})
 
     async def _act(self, key: str, epd: EPDDeployment, observed: Observed) -> tuple[Observed, status.Circumstances]:
         if (problem := self._build.problem(epd)) is not None:
             return observed, status.Circumstances(stalled=problem)
-        desired = self._build.desired(epd, preflight=observed.preflight_due)
+        desired = self._desired(key, epd, preflight=observed.preflight_due)
         deployments = execute.role_deployments(epd, desired)
         renderings = revisions.resolve(deployments, observed.of_kind(kinds.CONTROLLER_REVISION))
         observed = await observe.fetch_absent(self._cluster, observed, (*desired, *renderings.write))
@@ -116,6 +119,14 @@ class Reconciler:
             retrying = Finding.true(Reason.RETRYING, str(e))
         return executor.observed, status.Circumstances(stalled=stalled, retrying=retrying, outdated=renderings.outdated)
 
+    def _desired(self, key: str, epd: EPDDeployment, *, preflight: bool) -> tuple[Manifest, ...]:
+        # Rendering is most of the CPU time of a reconcile without work, and depends on nothing else.
+        inputs = (epd.metadata.uid, epd.metadata.generation, preflight)
+        held = self._rendered.get(key)
+        if held is None or held[0] != inputs:
+            held = self._rendered[key] = (inputs, self._build.desired(epd, preflight=preflight))
+        return held[1]
+
     async def _publish(self, key: str, parent: Manifest, new: Manifest) -> None:
         before = [Condition.model_validate(c) for c in (parent.get("status") or {}).get("conditions") or ()]
         after = [Condition.model_validate(c) for c in new["conditions"]]
@@ -128,6 +139,7 @@ class Reconciler:
         return self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _next_look(observed: Observed) -> float | None:
+def _next_look(observed: Observed, circumstances: status.Circumstances) -> float | None:
     """When to come back without being told: after what no watch of ours reports."""
-    return UNWATCHED_POLL_SECONDS if observed.claim_pending or observed.stuck_pods else None
+    taken = circumstances.stalled is not None and circumstances.stalled.reason == Reason.NAME_TAKEN
+    return UNWATCHED_POLL_SECONDS if observed.claim_pending or observed.stuck_pods or taken else None
