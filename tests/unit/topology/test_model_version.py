@@ -93,6 +93,7 @@ def test_it_is_a_label_value_and_a_directory_name(name: str) -> None:
         (["--no-enable-prefix-caching"], ["--enable-prefix-caching"]),
         (["--speculative-config.method", "ngram"], []),
         (["--enable-lora", "--lora-modules", "a=/a"], ["--enable-lora", "--lora-modules", "a=/a", "b=/b"]),
+        (["stray", "--lora-modules", "a=/a"], ["stray"]),
     ],
 )
 def test_the_same_cache(one: list[str], other: list[str]) -> None:

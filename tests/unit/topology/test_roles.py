@@ -85,6 +85,7 @@ def test_device(changes: dict[str, Any], device: Device | None) -> None:
         ({"encode.rollingUpdate": {"maxUnavailable": 0}}, (1, 0)),
         ({"encode.rollingUpdate": {"maxUnavailable": "0%"}}, (1, "0%")),
         ({"encode.replicas": 1, "encode.rollingUpdate": {"maxSurge": 0}}, (0, 1)),
+        ({"encode.replicas": 1, "encode.rollingUpdate": {"maxSurge": "0%"}}, ("0%", 1)),
         ({"encode.rollingUpdate": {}}, (0, 1)),
     ],
 )
