@@ -40,6 +40,7 @@ async def main(objects: int, rounds: int) -> None:
     )
     keys = [f"{NAMESPACE}/qwen-{number}" for number in range(objects)]
     try:
+        await _made(cluster, reconciler, f"{NAMESPACE}/warm-up")  # opens the connections
         made = [await _made(cluster, reconciler, key) for key in keys]
         await _made_ready_to_rest(reconciler, keys)
         idle = await _measured(rounds, keys, reconciler.reconcile)
