@@ -68,7 +68,12 @@ class Effect(Enum):
     ENCODE_TEMPLATE = Change(f"rolls the role; {_VARIABLES}, which rolls all roles.", _ENCODE, _VERSION)
     PREFILL_DECODE_TEMPLATE = Change(f"rolls the role; {_VARIABLES}, which rolls all roles.", _PREFILL_DECODE, _VERSION)
     ENGINE_TEMPLATE = Change(f"rolls all roles; {_VARIABLES}.", _ROLES, _VERSION)
-    IMAGE = Change("rolls all roles; another minor version of vLLM also makes a new cache version.", _ROLES, _VERSION)
+    IMAGE = Change(
+        "rolls all roles, old and new pods are not mixed; another minor version of vLLM, or any image whose tag names "
+        "none, also makes a new cache version.",
+        _ROLES | {Key.PAIRING},
+        _VERSION,
+    )
     ALL = Change("rolls all roles.", _ROLES)
     EVERYTHING = Change("rolls all roles and the proxy.", _ROLES | _PROXY)
     IDS = Change("rolls all roles, and the proxy where runAsUser comes or goes.", _ROLES, _PROXY)

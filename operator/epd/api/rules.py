@@ -49,6 +49,8 @@ _CLAIM_FIXED: Final = {
     "volumeName": "its volume",
     "selector": "its selector",
     "volumeMode": "its mode",
+    "dataSource": "what it began with",
+    "dataSourceRef": "what it began with",
 }
 
 

@@ -104,6 +104,12 @@ _LABEL_SELECTOR: Final = _object(
     atomic=True,
 )
 
+_REFERENCE: Final[Schema] = {
+    "apiGroup": _string("API group of the object, for example `snapshot.storage.k8s.io`."),
+    "kind": _string("Kind of the object, for example `VolumeSnapshot`."),
+    "name": _string("Name of the object."),
+}
+
 CLAIM_SPEC: Final = _object(
     "Spec of the claim, as in a PersistentVolumeClaim.",
     {
@@ -136,8 +142,13 @@ CLAIM_SPEC: Final = _object(
         "selector": _LABEL_SELECTOR,
         "volumeMode": _string("Only file systems can hold a cache.", limit=16, enum=["Filesystem"]),
         "volumeAttributesClassName": _string("Class of the volume's mutable attributes."),
-        "dataSource": PRESERVED | {"description": "Snapshot or claim to start from."},
-        "dataSourceRef": PRESERVED | {"description": "Object to start from."},
+        "dataSource": _object("Snapshot or claim to start from.", _REFERENCE, required=("kind", "name"), atomic=True),
+        "dataSourceRef": _object(
+            "Object to start from.",
+            _REFERENCE | {"namespace": _string("Namespace of the object.")},
+            required=("kind", "name"),
+            atomic=True,
+        ),
     },
     required=("resources",),
 )

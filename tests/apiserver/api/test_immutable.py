@@ -16,6 +16,7 @@ CLAIM = f"{VOLUME}.volumeClaimTemplate.spec"
 FULL = {
     f"{CLAIM}.volumeName": "nfs-1",
     f"{CLAIM}.selector": {"matchLabels": {"tier": "fast"}},
+    f"{CLAIM}.dataSource": {"kind": "PersistentVolumeClaim", "name": "old"},
 }
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -26,6 +27,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "volume removed": ({f"{CLAIM}.volumeName": ABSENT}, "volumeName cannot be changed"),
     "selector": ({f"{CLAIM}.selector": {"matchLabels": {"tier": "slow"}}}, "selector cannot be changed"),
     "mode given": ({f"{CLAIM}.volumeMode": "Filesystem"}, "volumeMode cannot be changed: a claim keeps its mode"),
+    "source": (
+        {f"{CLAIM}.dataSource": {"kind": "PersistentVolumeClaim", "name": "other"}},
+        "dataSource cannot be changed: a claim keeps what it began with",
+    ),
+    "source given": (
+        {f"{CLAIM}.dataSourceRef": {"apiGroup": "a.example", "kind": "Populator", "name": "p"}},
+        "dataSourceRef cannot be changed",
+    ),
     "smaller": ({f"{CLAIM}.resources.requests.storage": "99Gi"}, "requests.storage cannot shrink: volumes only grow"),
     "smaller in another unit": ({f"{CLAIM}.resources.requests.storage": "100G"}, "requests.storage cannot shrink"),
 }

@@ -84,7 +84,7 @@ SAMPLES: dict[str, list[Any]] = {
     "model.source.huggingFace.cacheClaim": [{"claimName": "c"}],
     "model.source.huggingFace.offline": [True],
     "model.source.persistentVolumeClaim": [{"claimName": "w"}, {"claimName": "w", "subPath": "a"}],
-    "engine.image": ["registry.example.com/vllm-openai:v0.33.0", "vllm/vllm-openai:v0.32.0"],
+    "engine.image": ["registry.example.com/vllm-openai:v0.33.0", "vllm/vllm-openai:v0.32.0", "vllm:nightly"],
     "engine.imagePullPolicy": ["Always"],
     "engine.version": ["0.33.1", "0.32.0"],
     "engine.device": ["ROCm", "CPU"],
