@@ -56,9 +56,7 @@ def access_modes(spec: Spec) -> list[str]:
 
 def single_node(spec: Spec) -> bool:
     """Tell whether all engines must run on one node, because the claim to make can be mounted on one only."""
-    cache = spec.encoder_cache
-    made = bool(cache and cache.volume and cache.volume.volume_claim_template)
-    return made and _SHARED_ACCESS not in access_modes(spec)
+    return _SHARED_ACCESS not in access_modes(spec)
 
 
 def version_directory(version: str) -> str:

@@ -34,6 +34,7 @@ def test_image_tag(image: str, tag: str) -> None:
         ("vllm:0.33", None, "0.33", TAG),
         ("rocm/vllm:rocm7.0.0_ubuntu22.04_py3.10_pytorch_release_2.8_vllm_0.33.0", None, "0.33.0", TAG),
         ("acme/vllm:cuda12-vllm-v0.30.2", None, "0.30.2", TAG),
+        ("acme/vllm:0.9.1_vllm_0.33.0", None, "0.33.0", TAG),  # the vendor's own count comes first
         (f"vllm:v0.30.0@{DIGEST}", None, "0.30.0", TAG),
         ("vllm:v0.33.0", "0.32.1", "0.32.1", SPEC),
         (f"vllm@{DIGEST}", "0.32", "0.32", SPEC),
