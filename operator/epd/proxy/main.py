@@ -87,6 +87,9 @@ def _add_members(parser: argparse.ArgumentParser) -> None:
         "--prefill-servers-urls", default="", metavar="URLS", help='only "disable", "none" or empty so far'
     )
     group.add_argument("--decode-servers-urls", default="", metavar="URLS", help=f"prefill-decode engines, {servers}")
+    # of vLLM's script; each may only say what this proxy does anyway
+    group.add_argument("--no-rewrite", action="store_true", help="as always so far: decode servers get the media too")
+    group.add_argument("--decode-retries", type=int, choices=(1,), default=1, help="as always: one")
 
 
 def _add_ports(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +101,9 @@ def _add_ports(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--suspended", action="store_true", help='answer every request with 503 "suspended"')
     _duration(group, "--drain-delay", Drain().delay_seconds, "accept requests for this long after SIGTERM")
     _duration(group, "--drain-timeout", Drain().timeout_seconds, "then let requests end for this long")
-    group.add_argument("--debug", action="store_true", help="log more, errors of single requests among it")
+    group.add_argument(
+        "--debug", "--log-requests", action="store_true", help="log more, errors of single requests among it"
+    )
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:

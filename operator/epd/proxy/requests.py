@@ -28,6 +28,16 @@ DEPTH_LIMIT: Final = 100
 """Levels of nesting: several times what JSON schemas of tools have, and far below the 1000 at which Python's own reader
 and writer give up, wherever on the stack they are called."""
 
+VALUES_LIMIT: Final = 2_000_000
+"""Values of a body, counted by commas and brackets: more than the tokens of any prompt. Each may take 160 bytes once it
+is parsed, so without a bound one body of many small values would take all memory."""
+
+ITEMS_LIMIT: Final = 10_000
+"""Distinct media items of a request: three times what vLLM takes by default (999 of each of its three kinds)."""
+
+OPTIONS_LIMIT: Final = 64 << 10
+"""Characters of PRIMER_FIELDS as JSON. They are sent with each primer, and a request may need thousands of primers."""
+
 _TEXT_TYPES: Final = frozenset({"text", "input_text", "output_text", "refusal", "thinking", "tool_reference"})
 _TRANSFER_MARK: Final = b"transfer_params"
 
@@ -39,11 +49,12 @@ class ParsedRequest:
     body: bytes
     items: tuple[MediaItem, ...] = ()
     primer_fields: tuple[tuple[str, Any], ...] = ()
+    options: str = ""
+    """`primer_fields` as JSON of one form, to compare requests by."""
 
     def work_key(self, item: MediaItem, *, authorization: str) -> str:
         """Key of encoding `item` for this request: equal keys may share one primer in flight."""
-        options = json.dumps(self.primer_fields, sort_keys=True)
-        return digest(HashAlgorithm.BLAKE3, item.key, item.part_type, options, authorization)
+        return digest(HashAlgorithm.BLAKE3, item.key, item.part_type, self.options, authorization)
 
 
 def parse_chat(body: bytes | bytearray, *, policy: MediaPolicy) -> ParsedRequest:
@@ -66,7 +77,10 @@ def parse_chat(body: bytes | bytearray, *, policy: MediaPolicy) -> ParsedRequest
         elif content is not None and not isinstance(content, str):
             raise InvalidRequestError("content must be a string or a list of parts", param=f"{path}.content")
     fields = tuple((name, document[name]) for name in PRIMER_FIELDS if document.get(name) is not None)
-    return ParsedRequest(body=_dump(document), items=tuple(items.values()), primer_fields=fields)
+    options = json.dumps(fields, sort_keys=True) if items else ""
+    if len(options) > OPTIONS_LIMIT:
+        raise InvalidRequestError(f"{', '.join(dict(fields))} are too large together")
+    return ParsedRequest(body=_dump(document), items=tuple(items.values()), primer_fields=fields, options=options)
 
 
 def parse_completion(body: bytes | bytearray) -> ParsedRequest:
@@ -139,6 +153,8 @@ def _part(part: object, *, path: str, policy: MediaPolicy, items: dict[str, Medi
         raise InvalidRequestError(f"part type {kind!r} is not accepted, only {accepted}", param=f"{path}.type")
     item = parse_media(part, path=path, policy=policy)
     items.setdefault(item.key, item)
+    if len(items) > ITEMS_LIMIT:
+        raise InvalidRequestError(f"a request may have {ITEMS_LIMIT} media items", param=path)
     return item.part()
 
 
@@ -156,6 +172,9 @@ def _clean(document: dict[str, Any]) -> None:
 
 
 def _load(body: bytes | bytearray) -> dict[str, Any]:
+    # a value has at least its mark and one more byte, so small bodies need no count
+    if len(body) > 2 * VALUES_LIMIT and sum(body.count(mark) for mark in b",[{") > VALUES_LIMIT:
+        raise InvalidRequestError("the body has too many values", code="invalid_json")
     try:
         document = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
     except RecursionError:

@@ -149,6 +149,22 @@ async def test_who_leaves_last_breaks_off_the_primer() -> None:
     assert isinstance(result, Encoded)
 
 
+async def test_a_primer_that_is_being_broken_off_is_joined_by_nobody() -> None:
+    b = bench(E0)
+    b.engines.gate = asyncio.Event()
+    work = encoding(b)
+    leaving = asyncio.create_task(work.encode(order(arrival("AAAA"))))
+    await until_called(b.engines, 1)
+    leaving.cancel()
+    # one step: the last who waited has gone, the primer itself has not ended yet
+    await asyncio.sleep(0)
+    assert (leaving.done(), b.engines.cancelled) == (True, [])
+    b.engines.gate.set()
+    [result] = await work.encode(order(arrival("AAAA")))
+    assert isinstance(result, Encoded)
+    assert b.load.counts() == {}
+
+
 async def test_a_client_that_leaves_at_once_leaves_no_load() -> None:
     b = bench(E0)
     task = asyncio.create_task(encoding(b).encode(order(arrival("AAAA"))))

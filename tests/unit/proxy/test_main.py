@@ -61,6 +61,12 @@ def test_the_flags_of_vllms_proxy(prefill: str) -> None:
     assert read.encodes
 
 
+def test_the_command_line_of_vllms_proxy_stays_as_it_is() -> None:
+    flags = "--host h --port 1 --log-requests --no-rewrite --decode-retries 1 --encode-servers-urls http://a:1"
+    read = settings(*flags.split(), "--prefill-servers-urls", "disable", "--decode-servers-urls", "http://b:1")
+    assert (read.host, read.port, read.debug) == ("h", 1, True)
+
+
 def test_without_encoders_it_is_the_aggregated_topology() -> None:
     assert not settings("--decode-servers-urls", "http://b:1").encodes
 
@@ -74,6 +80,7 @@ def test_without_encoders_it_is_the_aggregated_topology() -> None:
         ("--encode-servers-urls http://b:1", "--decode-servers-urls is missing"),
         ("--decode-servers-urls http://b:1 --prefill-servers-urls http://c:1", "not supported yet"),
         ("--decode-servers-urls b:1", "is no base URL"),
+        ("--decode-servers-urls http://b:1 --decode-retries 2", "--decode-retries"),
         ("--decode-servers-urls http://b:1,http://b:1", "given twice"),
         ("--encode-servers-urls http://b:1 --decode-servers-urls http://b:1", "given twice"),
         ("--namespace a --epd b --roles encode,prefill,decode", "not supported yet"),

@@ -120,6 +120,40 @@ def test_deep_but_sensible_documents_pass() -> None:
     assert parse_completion(body).items == ()
 
 
+@pytest.mark.parametrize("value", [b"[]", b'{"a":0}', b'"ab"', b"1.5"])
+def test_a_body_of_countless_small_values_is_refused_before_it_is_parsed(value: bytes) -> None:
+    body = b'{"messages":[' + b",".join([value] * 2_000_001) + b"]}"
+    for parse in (lambda b: parse_chat(b, policy=POLICY), parse_completion):
+        with pytest.raises(InvalidRequestError) as refusal:
+            parse(body)
+        assert refusal.value.message == "the body has too many values"
+
+
+def test_a_prompt_of_a_million_tokens_passes() -> None:
+    body = b'{"prompt":[' + b"12345," * 1_000_000 + b"1]}"
+    assert parse_completion(body).body == body
+
+
+def test_a_large_picture_counts_as_one_value() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 5_000_000}}
+    assert len(parse_chat(chat(picture), policy=POLICY).items) == 1
+
+
+def test_the_number_of_items_is_bounded() -> None:
+    parts = [{"type": "input_audio", "input_audio": {"data": f"{n}", "format": "wav"}} for n in range(10_001)]
+    assert len(parse_chat(chat(*parts[1:], *parts[1:]), policy=POLICY).items) == 10_000
+    with pytest.raises(InvalidRequestError) as refusal:
+        parse_chat(chat(*parts), policy=POLICY)
+    assert refusal.value.param == "messages[0].content[10000]"
+
+
+def test_what_every_primer_repeats_is_bounded() -> None:
+    with pytest.raises(InvalidRequestError, match="model, mm_processor_kwargs are too large"):
+        parse_chat(chat(A, model="m", mm_processor_kwargs={"a": "x" * 65536}), policy=POLICY)
+    # without items there are no primers
+    assert parse_chat(chat("t", mm_processor_kwargs={"a": "x" * 65536}), policy=POLICY).items == ()
+
+
 def test_numbers_stay_exact() -> None:
     body = b'{"messages":[],"seed":18446744073709551617,"temperature":0.1}'
     assert parse_chat(body, policy=POLICY).body == body
