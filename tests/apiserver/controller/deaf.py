@@ -32,8 +32,9 @@ class DeafProxy:
         self._upstream, self._headers = upstream, headers
         self._tls = ssl.create_default_context(cafile=certificate)
 
-    async def serve(self, started: threading.Event, stop: asyncio.Event) -> None:
-        """Serve on a free port of loopback until `stop`."""
+    async def serve(self, started: threading.Event) -> None:
+        """Serve on a free port of loopback until `stop` is called."""
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as self._session:
             app = web.Application(client_max_size=2**24)
             app.router.add_route("*", "/{path:.*}", self._pass_on)
@@ -43,16 +44,19 @@ class DeafProxy:
             await site.start()
             self.port = runner.addresses[0][1]
             started.set()
-            await stop.wait()
+            await self._stop.wait()
             await runner.cleanup()
+
+    def stop(self) -> None:
+        """End `serve`, from another thread."""
+        self._loop.call_soon_threadsafe(self._stop.set)
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
         headers = {k: v for k, v in request.headers.items() if k.lower() in ("accept", "content-type")}
         url = self._upstream + request.path_qs
         body = await request.read()
-        async with self._session.request(
-            request.method, url, data=body or None, skip_auto_headers=("Content-Type",), headers=headers | self._headers, ssl=self._tls
-        ) as answer:
+        sent = {"data": body or None, "headers": headers | self._headers, "skip_auto_headers": ("Content-Type",)}
+        async with self._session.request(request.method, url, ssl=self._tls, **sent) as answer:
             response = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.content_type})
             await response.prepare(request)
             if request.query.get("watch"):
@@ -86,8 +90,8 @@ def deaf_proxy(api_server: ApiServer, state: Path) -> Iterator[tuple[DeafProxy, 
     config = yaml.safe_load(api_server.kubeconfig.read_text())
     token = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
     proxy = DeafProxy(api_server.url, token, api_server.kubeconfig.parent / "pki" / "ca.crt")
-    loop, stop, started = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
-    thread = threading.Thread(target=lambda: loop.run_until_complete(proxy.serve(started, stop)), daemon=True)
+    started = threading.Event()
+    thread = threading.Thread(target=lambda: asyncio.run(proxy.serve(started)), daemon=True)
     thread.start()
     assert started.wait(10)
     config["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{proxy.port}"}
@@ -96,5 +100,5 @@ def deaf_proxy(api_server: ApiServer, state: Path) -> Iterator[tuple[DeafProxy, 
     try:
         yield proxy, path
     finally:
-        loop.call_soon_threadsafe(stop.set)
+        proxy.stop()
         thread.join(10)
