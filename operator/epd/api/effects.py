@@ -61,7 +61,10 @@ class Effect(Enum):
     ENCODE = Change("rolls the role.", _ENCODE)
     PREFILL_DECODE = Change("rolls the role.", _PREFILL_DECODE)
     ENCODE_FLAGS = Change(_ROLE_FLAGS, _ENCODE, _VERSION)
-    PREFILL_DECODE_FLAGS = Change(_ROLE_FLAGS, _PREFILL_DECODE, _VERSION)
+    PREFILL_DECODE_ARGS = Change(
+        f"{_ROLE_FLAGS} A --max-num-batched-tokens above the encoders' rolls encode too.", _PREFILL_DECODE, _VERSION
+    )
+    PREFILL_DECODE_ENV = Change(_ROLE_FLAGS, _PREFILL_DECODE, _VERSION)
     ENGINE_FLAGS = Change(
         "rolls all roles; what may change embeddings also makes a new cache version.", _ROLES, _VERSION
     )
@@ -86,15 +89,15 @@ class Effect(Enum):
     )
 
 
-def _role(path: str, rolls: Effect, flags: Effect, template: Effect) -> dict[str, Effect]:
+def _role(path: str, *, rolls: Effect, args: Effect, env: Effect, template: Effect) -> dict[str, Effect]:
     return {
         f"{path}.replicas": Effect.SCALES,
         f"{path}.scaling": Effect.SCALES,
         f"{path}.parallelism": rolls,
         f"{path}.resources": rolls,
         f"{path}.port": rolls,
-        f"{path}.args": flags,
-        f"{path}.env": flags,
+        f"{path}.args": args,
+        f"{path}.env": env,
         f"{path}.rollingUpdate": Effect.STRATEGY,
         f"{path}.startupTimeout": rolls,
         f"{path}.drainTimeout": rolls,
@@ -127,8 +130,20 @@ EFFECTS: Final[dict[str, Effect]] = {
     "engine.podTemplate.metadata": Effect.ALL,
     "imagePullSecrets": Effect.EVERYTHING,
     "encode": Effect.TOPOLOGY,
-    **_role("encode", Effect.ENCODE, Effect.ENCODE_FLAGS, Effect.ENCODE_TEMPLATE),
-    **_role("prefillDecode", Effect.PREFILL_DECODE, Effect.PREFILL_DECODE_FLAGS, Effect.PREFILL_DECODE_TEMPLATE),
+    **_role(
+        "encode",
+        rolls=Effect.ENCODE,
+        args=Effect.ENCODE_FLAGS,
+        env=Effect.ENCODE_FLAGS,
+        template=Effect.ENCODE_TEMPLATE,
+    ),
+    **_role(
+        "prefillDecode",
+        rolls=Effect.PREFILL_DECODE,
+        args=Effect.PREFILL_DECODE_ARGS,
+        env=Effect.PREFILL_DECODE_ENV,
+        template=Effect.PREFILL_DECODE_TEMPLATE,
+    ),
     "encoderCache": Effect.PAIRING,
     "encoderCache.connector": Effect.PAIRING,
     "encoderCache.custom": Effect.PAIRING,

@@ -50,7 +50,8 @@ class Volume(ApiModel):
     volume_claim_template: VolumeClaimTemplate | None = None
     """A claim for the operator to make, named `<name>-encoder-cache`."""
     persistent_volume_claim: ClaimRef | None = None
-    """A claim of your own; the operator never owns it and deletes nothing on it."""
+    """A claim of your own; the operator never owns it and deletes nothing on it. Is it ReadWriteOnce, hold the engines
+    on one node with engine.podTemplate; for a template the operator does that."""
 
 
 class ReclaimPolicy(StrEnum):
