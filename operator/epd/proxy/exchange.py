@@ -144,13 +144,15 @@ class Exchange:
 
     async def _answer(self, arrival: Arrival, held: ExitStack) -> Reply:
         wants_encoders = self._encodes and bool(arrival.request.items)
+        if wants_encoders:
+            # first of all: it is demand for encoders also while nobody is there to use what they encode
+            self._want(len(arrival.request.items), held)
         first = self._choose(arrival, wants_encoders=wants_encoders)
         if first is None:
             raise _no_engine()
         primed = _Primed()
         fallback = None
         if wants_encoders:
-            self._want(len(arrival.request.items), held)
             primed = await self._prime(arrival, first.pairing)
             if primed.failure is None:
                 held.close()

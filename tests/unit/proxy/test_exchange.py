@@ -300,6 +300,9 @@ async def test_nobody_is_there() -> None:
         with pytest.raises(UnavailableError) as error:
             await b.exchange.answer(arrival("AAAA"))
         assert error.value.error_code == "no_ready_engine"
+        # yet it wanted an encoder, or two roles at zero could only start one after the other
+        assert b.value("epd_proxy_encode_wanted_items_total", role="encode") == 1
+        assert b.value("epd_proxy_encode_demand", role="encode") == 0
         with pytest.raises(UnavailableError):
             await b.exchange.models(headers={})
 
