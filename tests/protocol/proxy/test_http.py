@@ -206,6 +206,23 @@ async def test_bodies_beyond_the_memory_for_them_are_429_until_a_stream_has_begu
         second.close()
 
 
+async def test_a_body_of_unknown_length_counts_as_it_comes() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b" " * 10
+        yield b" " * 300
+
+    pd = decoder(behave=stubs.hangs)
+    async with proxy(pd, room=300) as p:
+        first = asyncio.create_task(p.chat(text()))
+        await pd.started.wait()
+        assert (await p.http.post(CHAT, data=chunks())).status == 429
+        first.cancel()
+        await p.data_port.idle.wait()
+        # alone it is read, and then found to be no JSON
+        assert (await p.http.post(CHAT, data=chunks())).status == 400
+        assert p.data_port._bodies.taken == 0
+
+
 async def test_a_client_that_leaves_while_it_sends_leaves_nothing_behind() -> None:
     pd = decoder()
     async with proxy(pd, room=1000) as p:

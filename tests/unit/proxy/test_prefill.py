@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from epd.proxy.prefill import Attempt, PrefillSide
@@ -11,9 +13,9 @@ LAST = b'data: {"choices":[],"kv_transfer_params":{}}\n\n'
 DONE = b"data: [DONE]\n\n"
 
 
-async def attempt(b: Bench, idle: float = 60) -> Attempt:
+async def attempt(b: Bench, idle: float = 60, seconds: float = 60) -> Attempt:
     side = PrefillSide(transport=b.engines, load=b.load, metrics=b.metrics, idle_seconds=idle)
-    return await side.attempt(arrival(), D0)
+    return await side.attempt(arrival(seconds=seconds), D0)
 
 
 async def read_all(attempt: Attempt) -> list[bytes]:
@@ -54,6 +56,13 @@ async def test_a_stream_that_breaks_or_falls_silent_says_so(fault: TransportErro
     with pytest.raises(TransportError) as error:
         await read_all(await attempt(b, idle=0.01))
     assert error.value.cause is (fault.cause if fault else Cause.TIMEOUT)
+
+
+async def test_a_stream_ends_with_the_time_of_its_request() -> None:
+    b = bench(D0, scripts={"d0": [streamed(ROLE_CHUNK + CONTENT, None)]})
+    with pytest.raises(TransportError) as error:
+        await asyncio.wait_for(read_all(await attempt(b, seconds=0.01)), 10)
+    assert error.value.cause is Cause.TIMEOUT
 
 
 async def test_only_headers_that_mean_something_to_clients_are_passed_on() -> None:
