@@ -16,7 +16,5 @@ class Context:
     operator_image: str
     """Proxy and preflight run in the operator's own image."""
     operator_image_pull_policy: str | None = None
-    image_pull_secrets: tuple[str, ...] = ()
-    """Names of the Secrets for the operator's own image."""
     preflight: bool = False
     """The claim is bound and an engine pod has a node: the check may mount it without pinning it."""

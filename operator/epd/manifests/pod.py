@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 from epd.api import names
@@ -34,10 +34,10 @@ def graceful_stop(drain_seconds: int) -> tuple[dict[str, Any], int]:
     return lifecycle, PRESTOP_SECONDS + drain_seconds + KILL_MARGIN_SECONDS
 
 
-def pull_secrets(spec: Spec, further: Sequence[str] = ()) -> dict[str, Any]:
-    """Return `imagePullSecrets`, each once; nothing when there are none."""
-    found = dict.fromkeys([*(secret.name for secret in spec.image_pull_secrets), *further])
-    return {"imagePullSecrets": [{"name": name} for name in found]} if found else {}
+def pull_secrets(spec: Spec) -> dict[str, Any]:
+    """Return `imagePullSecrets` of any pod; nothing when there are none."""
+    found = [{"name": secret.name} for secret in spec.image_pull_secrets]
+    return {"imagePullSecrets": found} if found else {}
 
 
 def resources(given: Resources) -> dict[str, Any]:

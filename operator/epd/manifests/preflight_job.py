@@ -71,7 +71,7 @@ def _pod_spec(epd: EPDDeployment, context: Context) -> dict[str, Any]:
         "serviceAccountName": names.engine_service_account(epd.metadata.name),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        **pod.pull_secrets(epd.spec, context.image_pull_secrets),
+        **pod.pull_secrets(epd.spec),
         "securityContext": pod.engine_security_context(epd.spec),
         **_scheduling(epd),
         "containers": [container],

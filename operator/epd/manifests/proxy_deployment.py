@@ -92,7 +92,7 @@ def _pod_template(epd: EPDDeployment, context: Context) -> dict[str, Any]:
             "serviceAccountName": names.proxy(epd.metadata.name),
             "automountServiceAccountToken": True,
             "enableServiceLinks": False,
-            **pod.pull_secrets(spec, context.image_pull_secrets),
+            **pod.pull_secrets(spec),
             "securityContext": _security_context(spec),
             "terminationGracePeriodSeconds": pod.graceful_stop(duration_seconds(spec.proxy.timeouts.request))[1],
             "topologySpreadConstraints": [

@@ -100,6 +100,9 @@ def test_another_handler_of_a_probe_takes_its_place() -> None:
         "exec": {"command": ["true"]},
         "periodSeconds": 10,
     }
+    hook = {"preStop": {"sleep": {"seconds": 5}}}
+    other = {"preStop": {"exec": {"command": ["true"]}}}
+    assert merge_pod_template({"lifecycle": hook}, {"lifecycle": other}) == {"lifecycle": other}
     assert engine({"livenessProbe": {"periodSeconds": 5}})["livenessProbe"] == {
         "httpGet": {"path": "/health"},
         "periodSeconds": 5,

@@ -9,9 +9,9 @@ def test_grace_is_prestop_drain_and_margin() -> None:
     assert pod.graceful_stop(60) == ({"preStop": {"sleep": {"seconds": 5}}}, 75)
 
 
-def test_pull_secrets_once_each() -> None:
+def test_pull_secrets() -> None:
     spec = epd({"imagePullSecrets": [{"name": "a"}, {"name": "b"}]}).spec
-    assert pod.pull_secrets(spec, ("b", "c")) == {"imagePullSecrets": [{"name": name} for name in "abc"]}
+    assert pod.pull_secrets(spec) == {"imagePullSecrets": [{"name": "a"}, {"name": "b"}]}
     assert pod.pull_secrets(epd().spec) == {}
 
 
@@ -19,6 +19,16 @@ def test_resources_are_text_and_sorted() -> None:
     assert pod.resources(Resources()) == {}
     found = pod.resources(Resources(limits={"nvidia.com/gpu": 1, "memory": "1Gi"}))
     assert list(found["resources"]["limits"].items()) == [("memory", "1Gi"), ("nvidia.com/gpu", "1")]
+
+
+def test_the_proxy_may_run_on_another_node() -> None:
+    assert pod.same_node(epd()) == {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {
+            "matchLabels": {"epd.dev/name": "qwen-vl"},
+            "matchExpressions": [{"key": "app.kubernetes.io/component", "operator": "NotIn", "values": ["proxy"]}],
+        },
+    }
 
 
 def test_mount() -> None:

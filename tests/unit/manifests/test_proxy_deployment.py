@@ -11,7 +11,7 @@ from epd.proxy.main import build_parser, read_settings
 from epd.proxy.settings import EncoderFailurePolicy, Settings
 from unit.topology.objects import ABSENT, epd
 
-CONTEXT = Context(operator_image="op:1", operator_image_pull_policy="Never", image_pull_secrets=("own",))
+CONTEXT = Context(operator_image="op:1", operator_image_pull_policy="Never")
 
 
 def settings(changes: dict[str, Any]) -> Settings:
@@ -83,13 +83,13 @@ def test_restricted_pod_security() -> None:
 
 
 def test_container_and_secrets() -> None:
-    spec = pod({"imagePullSecrets": [{"name": "s"}, {"name": "own"}]})
+    spec = pod({"imagePullSecrets": [{"name": "s"}, {"name": "t"}]})
     (container,) = spec["containers"]
     assert (container["image"], container["imagePullPolicy"], container["command"]) == ("op:1", "Never", ["epd-proxy"])
     assert container["resources"] == {"limits": {"memory": "1Gi"}, "requests": {"cpu": "250m", "memory": "256Mi"}}
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "admin"}
     assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "admin"}
-    assert spec["imagePullSecrets"] == [{"name": "s"}, {"name": "own"}]
+    assert spec["imagePullSecrets"] == [{"name": "s"}, {"name": "t"}]
     assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("qwen-vl-proxy", True)
 
 
