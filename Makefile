@@ -29,10 +29,14 @@ test: $(VENV)/.synced ## Every test tier that this machine allows (TIERS="lint u
 generate: $(VENV)/.synced ## crds/, the chart's copy and docs/api.md from the types
 	PYTHONPATH=operator $(PYTHON) -m epd.api.crd
 
+LOCK := uv pip compile --quiet --upgrade --generate-hashes --no-header --no-emit-index-url
+
 .PHONY: lock
 lock: $(VENV)/.synced ## Resolve requirements/*.txt anew
-	uv pip compile --quiet --upgrade --generate-hashes --no-header --no-emit-index-url pyproject.toml -o requirements/runtime.txt
-	uv pip compile --quiet --upgrade --generate-hashes --no-header --no-emit-index-url --extra dev -c requirements/runtime.txt pyproject.toml -o requirements/dev.txt
+	$(LOCK) pyproject.toml -o requirements/runtime.txt
+	$(LOCK) --extra dev -c requirements/runtime.txt pyproject.toml -o requirements/dev.txt
+	printf 'hatchling\npip\n' | $(LOCK) - -o requirements/build.txt
+	$(CLUSTER) engine --lock
 
 .PHONY: format
 format: $(VENV)/.synced ## Format the sources
