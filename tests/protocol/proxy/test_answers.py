@@ -195,6 +195,15 @@ async def test_the_admin_port_shows_what_is_there() -> None:
         assert (await p.admin.get("/readyz")).status == 503
 
 
+async def test_it_is_not_ready_before_the_engines_were_listed() -> None:
+    async with proxy() as p:
+        # listed, and there are none: ready, or nobody would hear what is missing
+        assert (await p.admin.get("/readyz")).status == 200
+        p.members.synced = False
+        assert (await p.admin.get("/readyz")).status == 503
+        assert (await p.admin.get("/healthz")).status == 200
+
+
 async def test_invalid_bytes_in_answers_stay_as_they_are() -> None:
     body = b'{"transfer_params": not json'
 

@@ -131,6 +131,31 @@ async def test_only_headers_that_mean_something_reach_clients() -> None:
         assert "uvicorn" not in answer.headers["server"]
 
 
+async def test_a_redirect_of_an_engine_is_not_followed() -> None:
+    other = decoder("other")
+
+    async def behave(engine: object, request: object, document: object) -> stubs.web.StreamResponse:
+        return stubs.web.Response(status=307, headers={"location": other.address + CHAT})
+
+    async with other.serve(), proxy(decoder(behave=behave)) as p:
+        answer = await p.http.post(CHAT, data=HELLO, allow_redirects=False)
+        assert (answer.status, other.requests) == (307, [])
+        assert "location" not in answer.headers
+
+
+async def test_an_answer_that_an_engine_compressed_stays_so() -> None:
+    body = gzip.compress(b'{"choices": []}')
+
+    async def behave(engine: object, request: object, document: object) -> stubs.web.StreamResponse:
+        return stubs.web.Response(body=body, headers={"content-encoding": "gzip"}, content_type="application/json")
+
+    async with proxy(decoder(behave=behave)) as p:
+        head, writer, reader = await raw(p, post())
+        assert b"content-encoding: gzip" in head.lower()
+        assert await reader.readexactly(len(body)) == body
+        writer.close()
+
+
 @pytest.mark.parametrize("name", [b"authorization", b"baggage"])
 async def test_a_forwarded_header_that_is_not_ascii_is_refused(name: bytes) -> None:
     pd = decoder()
@@ -207,12 +232,15 @@ async def test_bodies_beyond_the_memory_for_them_are_429_until_a_stream_has_begu
 
 
 async def test_a_body_of_unknown_length_counts_as_it_comes() -> None:
-    async def chunks() -> AsyncIterator[bytes]:
-        yield b" " * 10
-        yield b" " * 300
-
     pd = decoder(behave=stubs.hangs)
     async with proxy(pd, room=300) as p:
+
+        async def chunks() -> AsyncIterator[bytes]:
+            before = p.data_port._bodies.taken
+            yield b" " * 10
+            await until(lambda: p.data_port._bodies.taken == before + 10)
+            yield b" " * 300
+
         first = asyncio.create_task(p.chat(text()))
         await pd.started.wait()
         assert (await p.http.post(CHAT, data=chunks())).status == 429

@@ -168,6 +168,8 @@ async def test_a_pairing_whose_engines_are_gone_is_left_by_fallback(
 )
 async def test_the_only_engine_of_a_pairing_is_left_when_it_is_ill(fault: Any, asked: list[str]) -> None:
     b = bench(E0, D0, member("d9", "q"), scripts={"d0": [fault, CUT]})
+    # busier than the ill one, and asked nevertheless
+    b.load.begin("d9")
     await b.exchange.answer(arrival("AAAA"))
     assert b.engines.called() == ["e0", *asked]
 
