@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import yaml
 
-from cluster import builds, controlplane, paths, pki, processes
+from cluster import builds, controlplane, paths, pki, processes, steps
 
 REPO = Path(__file__).parents[2]
 CRD_FILE = REPO / "crds" / "epd.dev_epddeployments.yaml"
@@ -48,7 +48,12 @@ class ApiServer:
     def apply_crd(self, text: str, *, group: str = "epd.dev", plural: str = "epddeployments") -> None:
         """Install a CustomResourceDefinition and wait until its objects are served."""
         self.kubectl("apply", "--server-side", "-f", "-", stdin=text)
-        self.kubectl("wait", "--for=condition=Established", f"crd/{plural}.{group}", "--timeout=30s")
+        # not `kubectl wait`, which gives up on a definition that has no status yet
+        steps.until(
+            "the CRD is served",
+            lambda: not self.kubectl("get", f"{plural}.{group}", check=False).returncode,
+            seconds=30,
+        )
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ REASONS: Final = MappingProxyType(
         Reason.NAME_TAKEN: "An object of a child's name is there and not ours. Delete or rename one of the two.",
         Reason.REJECTED_BY_API_SERVER: "The API server refused a child; its words are quoted, often a typo in a "
         "podTemplate.",
-        Reason.UNSUPPORTED_ENGINE: "This operator does not know the engine's version.",
+        Reason.UNSUPPORTED_ENGINE: "The engine is older than the first release whose encoders can stand alone.",
         Reason.BOUND: "The claim is bound.",
         Reason.SINGLE_NODE: "The claim can be mounted on one node, so all engines run there.",
         Reason.NO_STORAGE: "The deployment keeps its encoder cache on no volume.",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from epd import manifests
+from epd.api.names import Reason
 from epd.api.types import EPDDeployment
 from epd.api.validation import problems as problems_of
 from epd.controller.conditions import Finding
@@ -40,10 +41,10 @@ class ThisBuild:
 
     def problem(self, epd: EPDDeployment) -> Finding | None:
         """All problems in one message: mending one at a time would take a rollout of tries."""
-        problems = problems_of(epd)
-        if not problems:
-            return None
-        return Finding.true(problems[0].reason, " ".join(f"{p.path}: {p.message}" for p in problems))
+        if problems := problems_of(epd):
+            return Finding.true(problems[0].reason, "; ".join(f"{p.path}: {p.message}" for p in problems))
+        too_old = engine_version.unsupported(engine_version.engine_version(epd.spec.engine))
+        return Finding.true(Reason.UNSUPPORTED_ENGINE, too_old) if too_old else None
 
     def desired(self, epd: EPDDeployment, *, preflight: bool) -> tuple[Manifest, ...]:
         """See `epd.manifests`."""

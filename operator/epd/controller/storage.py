@@ -24,6 +24,9 @@ _CLASS_ABSENT: Final = re.compile(r'storageclass\.storage\.k8s\.io "(?P<name>[^"
 _NO_CLASS: Final = "no storage class is set"
 _ACCESS_MODE: Final = re.compile(r"access ?modes?|ReadWriteMany|ReadOnlyMany|\bRWX\b|MULTI_NODE|multi.?node", re.I)
 _SHARED_CLASSES: Final = "Use a class for shared volumes (NFS, CephFS, EFS, Filestore)"
+_ANOTHER_CLAIM: Final = (
+    "A claim keeps its class and access modes: create it anew, and with it the EPDDeployment whose template made it."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +99,8 @@ def _pending(claim: Manifest, events: Iterable[Manifest]) -> Finding:
     if (absent := _CLASS_ABSENT.search(words)) is not None:
         return Finding.false(
             Reason.STORAGE_CLASS_NOT_FOUND,
-            f'claim {name} names StorageClass "{absent["name"]}", which does not exist. Create it, or set another '
-            "storageClassName (kubectl get storageclass lists them).",
+            f'claim {name} names StorageClass "{absent["name"]}", which does not exist. Create it, or use '
+            f"one that kubectl get storageclass lists. {_ANOTHER_CLAIM}",
         )
     if _NO_CLASS in words and not spec.get("storageClassName"):
         return Finding.false(
@@ -108,8 +111,8 @@ def _pending(claim: Manifest, events: Iterable[Manifest]) -> Finding:
     if newest is not None and newest.get("reason") == "ProvisioningFailed" and _ACCESS_MODE.search(words):
         return Finding.false(
             Reason.ACCESS_MODE_NOT_SUPPORTED,
-            f'StorageClass "{class_name}" did not provision {modes} for claim {name}: "{words}". {_SHARED_CLASSES} '
-            "or set accessModes: [ReadWriteOnce] to run all pods on one node.",
+            f'StorageClass "{class_name}" did not provision {modes} for claim {name}: "{words}". {_SHARED_CLASSES}, '
+            f"or accessModes: [ReadWriteOnce] to run all pods on one node. {_ANOTHER_CLAIM}",
         )
     if newest is None or not _weight(newest)[0]:
         return Finding.unknown(Reason.PENDING, f"claim {name} is not Bound yet{f': {words}' if words else ''}")

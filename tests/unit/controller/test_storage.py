@@ -71,7 +71,8 @@ CASES: list[tuple[str, dict[str, Any] | None, Storage, Finding]] = [
      Storage(claim=claim("Pending", class_name="fast"), claim_events=(
          objects.event("ProvisioningFailed", 'storageclass.storage.k8s.io "fast" not found'),)),
      Finding("False", "StorageClassNotFound", 'claim ec names StorageClass "fast", which does not exist. Create it, or '
-             "set another storageClassName (kubectl get storageclass lists them).")),
+             "use one that kubectl get storageclass lists. A claim keeps its class and access modes: create it anew, "
+             "and with it the EPDDeployment whose template made it.")),
     ("no default class", BROUGHT,
      Storage(claim=claim("Pending", class_name=None), claim_events=(objects.event(
          "FailedBinding", "no persistent volumes available for this claim and no storage class is set",
@@ -84,7 +85,8 @@ CASES: list[tuple[str, dict[str, Any] | None, Storage, Finding]] = [
          objects.event("ExternalProvisioning", "waiting for the provisioner", type_="Normal", at="2"))),
      Finding("False", "AccessModeNotSupported", 'StorageClass "standard" did not provision ReadWriteMany for claim ec: '
              '"NodePath only supports ReadWriteOnce access mode". Use a class for shared volumes (NFS, CephFS, EFS, '
-             "Filestore) or set accessModes: [ReadWriteOnce] to run all pods on one node.")),
+             "Filestore), or accessModes: [ReadWriteOnce] to run all pods on one node. A claim keeps its class and "
+             "access modes: create it anew, and with it the EPDDeployment whose template made it.")),
     ("provisioner's words", BROUGHT,
      Storage(claim=claim("Pending"), claim_events=(objects.event("ProvisioningFailed", "quota of the array"),)),
      Finding("False", "ClaimPending", 'claim ec (ReadWriteMany, class nfs) is Pending: "quota of the array"')),
