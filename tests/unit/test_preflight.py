@@ -4,6 +4,7 @@ import ast
 import errno
 import json
 import os
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -64,7 +65,7 @@ def test_what_fails_is_named_with_its_fix(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS])
 def test_no_hard_links_is_no_failure(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failing(code, monkeypatch, "link")
     report = check(tmp_path)
@@ -84,14 +85,16 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_file_server_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answered = threading.Event()
+    answered, removed = threading.Event(), list[object]()
     monkeypatch.setattr(Path, "mkdir", lambda *_, **__: answered.wait())
     monkeypatch.setattr(Path, "stat", lambda *_, **__: pytest.fail("asked the dead server again"))
+    monkeypatch.setattr(shutil, "rmtree", lambda *given, **_: removed.append(given))
     try:
         report = check(tmp_path, seconds=0.01)
     finally:
         answered.set()
     monkeypatch.undo()
+    assert removed == []
     assert report == {
         "ok": False,
         "step": "mkdir",
@@ -131,6 +134,11 @@ broken
 def test_file_system(path: str, kind: str) -> None:
     assert file_system(Path(path), MOUNTS) == kind
     assert file_system(Path(path), "") == ""
+
+
+def test_the_deepest_mount_counts_and_of_one_place_the_last() -> None:
+    assert file_system(Path("/a/b"), "x /a nfs rw\nx / overlay rw\n") == "nfs"
+    assert file_system(Path("/a/b"), "x /a nfs rw\nx /a cephfs rw\n") == "cephfs"
 
 
 def test_fix_of_a_missing_right_names_user_and_field() -> None:
