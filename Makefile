@@ -28,6 +28,7 @@ test: $(VENV)/.synced ## Every test tier that this machine allows (TIERS="lint u
 .PHONY: generate
 generate: $(VENV)/.synced ## crds/, the chart's copy and docs/api.md from the types
 	PYTHONPATH=operator $(PYTHON) -m epd.api.crd
+	PYTHONPATH=operator $(PYTHON) -m epd.api.reference
 
 LOCK := uv pip compile --quiet --upgrade --generate-hashes --no-header --no-emit-index-url
 
