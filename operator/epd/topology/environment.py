@@ -23,6 +23,8 @@ _PLACES: Final = {
     "NUMBA_CACHE_DIR": f"{HOME_PATH}/.cache/numba",  # audio models; by default beside the read-only package
 }
 _TELEMETRY: Final = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+_MEDIA: Final = {"VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0"}
+"""An allowed host could send the engine to any address inside the cluster (`vllm/envs.py`). `env` can allow it again."""
 _OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 _CPU: Final = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
 """On a CPU, runner V2 would build no encoder-only runner (`vllm/v1/worker/cpu_worker.py`)."""
@@ -52,7 +54,7 @@ def engine_env(spec: Spec, role: Role) -> list[dict[str, Any]]:
     A name given again takes the later value and keeps its place, in the order operator, engine, role: variables refer
     to earlier ones.
     """
-    plain = _PLACES | _TELEMETRY | (_OFFLINE if offline(spec) else {})
+    plain = _PLACES | _TELEMETRY | _MEDIA | (_OFFLINE if offline(spec) else {})
     if device_of(spec, role) is Device.CPU:
         plain |= _CPU
     given = [*spec.engine.env, *role_spec_of(spec, role).env]

@@ -270,6 +270,7 @@ _VARIABLES_BY_REASON: Final[dict[str, frozenset[str]]] = {
             "SSL_CERT_FILE",
             "UCX_NET_DEVICES",
             "UCX_TLS",
+            "VLLM_MEDIA_URL_ALLOW_REDIRECTS",
             "http_proxy",
             "https_proxy",
             "no_proxy",

@@ -23,6 +23,7 @@ def test_a_uid_without_a_home_gets_one() -> None:
     found = env({})
     assert {found.pop("USER"), found.pop("LOGNAME")} == {"epd"}
     assert (found.pop("VLLM_NO_USAGE_STATS"), found.pop("DO_NOT_TRACK")) == ("1", "1")
+    assert found.pop("VLLM_MEDIA_URL_ALLOW_REDIRECTS") == "0"
     assert found.pop("HF_HOME") == "/var/lib/epd/hf-cache"
     assert found["HOME"] == HOME_PATH
     assert all(path.startswith(HOME_PATH) for path in found.values())
@@ -50,6 +51,11 @@ def test_hub(source: dict[str, Any], expected: dict[str, Any]) -> None:
 def test_only_a_cpu_pins_the_runner() -> None:
     assert env(CPU)["VLLM_USE_V2_MODEL_RUNNER"] == "0"
     assert "VLLM_USE_V2_MODEL_RUNNER" not in env({})
+
+
+def test_redirects_of_media_can_be_allowed_again() -> None:
+    allowed = {"engine.env": [{"name": "VLLM_MEDIA_URL_ALLOW_REDIRECTS", "value": "1"}]}
+    assert env(allowed)["VLLM_MEDIA_URL_ALLOW_REDIRECTS"] == "1"
 
 
 def test_a_custom_connector_is_told_its_address() -> None:
