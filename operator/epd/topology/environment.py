@@ -24,7 +24,7 @@ _PLACES: Final = {
 }
 _TELEMETRY: Final = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 _MEDIA: Final = {"VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0"}
-"""An allowed host could send the engine to any address inside the cluster (`vllm/envs.py`). `env` can allow it again."""
+"""An allowed host could send the engine to any address in the cluster (`vllm/envs.py`). `env` can allow it again."""
 _OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 _CPU: Final = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
 """On a CPU, runner V2 would build no encoder-only runner (`vllm/v1/worker/cpu_worker.py`)."""
