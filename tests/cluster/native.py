@@ -47,8 +47,7 @@ def up() -> Path:
     if running():
         return kubeconfig()
     state = paths.node()
-    socket = state / "kubelet/pod-resources/1234567890/kubelet.sock"
-    if len(str(socket)) > 107:
+    if len(str(paths.state() / paths.KUBELET_SOCKET)) > paths.SOCKET_PATH_LIMIT:
         raise HarnessError(f"{state} is too long a path for kubelet's sockets; set EPD_STATE to a shorter folder")
     _alone()
     builds.packages()

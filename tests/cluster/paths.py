@@ -16,6 +16,10 @@ REPO = Path(__file__).resolve().parents[2]
 HARNESS = Path(__file__).resolve().parent
 RUN = Path("/run/epd-cluster")
 """Sockets of the native node. Their paths must stay under 108 bytes (unix(7)), which a clone's own path may not."""
+KUBELET_SOCKET = "cluster/kubelet/pod-resources/1234567890/kubelet.sock"
+"""The longest path of a socket below `state()`; kubelet's root can't be told apart from the rest."""
+SOCKET_PATH_LIMIT = 107
+"""unix(7): sun_path has 108 bytes with the final zero."""
 
 
 def cache() -> Path:
@@ -25,8 +29,13 @@ def cache() -> Path:
 
 
 def state() -> Path:
-    """The running node: disks, keys, logs, pids. Variable `EPD_STATE`."""
-    return Path(os.environ.get("EPD_STATE") or REPO / ".cache").resolve()
+    """The running node: disks, keys, logs, pids. Variable `EPD_STATE`; by default in the clone, if its path is short."""
+    if given := os.environ.get("EPD_STATE"):
+        return Path(given).resolve()
+    inside = REPO / ".cache"
+    if len(str(inside / KUBELET_SOCKET)) <= SOCKET_PATH_LIMIT:
+        return inside
+    return Path("/var/tmp") / f"epd-operator-{hashlib.sha256(str(REPO).encode()).hexdigest()[:12]}"
 
 
 def node() -> Path:
