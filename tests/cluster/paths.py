@@ -29,7 +29,7 @@ def cache() -> Path:
 
 
 def state() -> Path:
-    """The running node: disks, keys, logs, pids. Variable `EPD_STATE`; by default in the clone, if its path is short."""
+    """The running node: disks, keys, logs, pids. Variable `EPD_STATE`; else in the clone, if its path is short."""
     if given := os.environ.get("EPD_STATE"):
         return Path(given).resolve()
     inside = REPO / ".cache"
