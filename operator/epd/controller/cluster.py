@@ -87,7 +87,7 @@ class KubeCluster:
         self._on_read(kind, (found,))
         return found
 
-    async def list(  # noqa: D102
+    async def list(  # noqa: D102 (the protocol says it)
         self, kind: Kind, namespace: str, *, labels: str = "", fields: str = ""
     ) -> tuple[Manifest, ...]:
         query = {key: value for key, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
@@ -97,28 +97,28 @@ class KubeCluster:
         self._on_read(kind, found)
         return found
 
-    async def apply(self, manifest: Manifest, *, manager: str) -> Manifest:  # noqa: D102
+    async def apply(self, manifest: Manifest, *, manager: str) -> Manifest:  # noqa: D102 (the protocol says it)
         kind = kind_of(manifest)
         query = {"fieldManager": manager, "force": "true", "fieldValidation": "Strict"}
         path = kind.path(manifest["metadata"]["namespace"], name_of(manifest))
         return await self._call("PATCH", kind, path, query=query, body=manifest, content_type=_APPLY)
 
-    async def delete(self, manifest: Manifest) -> None:  # noqa: D102
+    async def delete(self, manifest: Manifest) -> None:  # noqa: D102 (the protocol says it)
         kind, meta = kind_of(manifest), manifest["metadata"]
         body = {"propagationPolicy": "Background", "preconditions": {"uid": meta["uid"]}}
         await self._call("DELETE", kind, kind.path(meta["namespace"], meta["name"]), body=body)
 
-    async def patch_status(self, manifest: Manifest, patch: Manifest) -> Manifest:  # noqa: D102
+    async def patch_status(self, manifest: Manifest, patch: Manifest) -> Manifest:  # noqa: D102 (the protocol says it)
         kind, meta = kind_of(manifest), manifest["metadata"]
         body = {"metadata": {"uid": meta["uid"]}, "status": patch}
         path = kind.path(meta["namespace"], meta["name"], "status")
         return await self._call("PATCH", kind, path, body=body, content_type=_MERGE)
 
-    async def create(self, manifest: Manifest) -> Manifest:  # noqa: D102
+    async def create(self, manifest: Manifest) -> Manifest:  # noqa: D102 (the protocol says it)
         kind = kind_of(manifest)
         return await self._call("POST", kind, kind.path(manifest["metadata"]["namespace"]), body=manifest)
 
-    async def patch(self, manifest: Manifest, patch: Manifest) -> Manifest:  # noqa: D102
+    async def patch(self, manifest: Manifest, patch: Manifest) -> Manifest:  # noqa: D102 (the protocol says it)
         kind, meta = kind_of(manifest), manifest["metadata"]
         path = kind.path(meta["namespace"], meta["name"])
         return await self._call("PATCH", kind, path, body=patch, content_type=_MERGE)
