@@ -54,7 +54,7 @@ async def main(objects: int, rounds: int) -> None:
     print(f"{objects} objects of {len(CHILDREN)} children and {REVISIONS} revisions each, {rounds} rounds")
     print(f"{'':44}{'median':>10}{'p99':>10}")
     p99 = made_ms[min(len(made_ms) - 1, int(0.99 * len(made_ms)))]
-    print(f"{'create and reconcile to all children applied':44}{statistics.median(made_ms):>10.1f}{p99:>10.1f}")
+    print(f"{'create and reconcile, all children applied, ms':44}{statistics.median(made_ms):>10.1f}{p99:>10.1f}")
     print(f"{'':44}{'wall ms':>10}{'CPU ms':>10}")
     print(f"{'reconcile without work':44}{idle[0]:>10.2f}{idle[1]:>10.2f}")
     print(f"{'limit: its get and lists alone':44}{lists[0]:>10.2f}{lists[1]:>10.2f}")
