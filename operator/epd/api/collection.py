@@ -1,0 +1,108 @@
+"""What a collector reports at `/status`: the shape that collector and operator share. Shapes only."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+
+class _Shape(BaseModel):
+    """A newer collector may say more: unknown fields are ignored."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
+
+
+class VersionState(StrEnum):
+    """Where a model version's directory is in its life."""
+
+    LIVE = "Live"
+    CONDEMNED = "Condemned"
+    TRASH = "Trash"
+
+
+class Trouble(_Shape):
+    """Something a person should know: `reason` is one of `epd.api.names.Reason`."""
+
+    reason: str
+    message: str
+
+
+class VersionReport(_Shape):
+    """One model version on the claim."""
+
+    name: str
+    state: VersionState
+    entries: int = 0
+    used_bytes: int = 0
+    """Allocated bytes, each inode once."""
+    since: str = ""
+    """When it got this state (RFC 3339); empty when unknown."""
+    users: tuple[str, ...] = ()
+    """EPDDeployments of the namespace that name it; of the claim's users only."""
+
+
+class PolicyReport(_Shape):
+    """The policy in force: the most careful of all users of the claim. Times in seconds."""
+
+    enabled: bool = True
+    dry_run: bool = False
+    version_grace_seconds: float = 0
+    entry_ttl_seconds: float | None = None
+    min_idle_seconds: float = 0
+    high_watermark_percent: int = 0
+    low_watermark_percent: int = 0
+    origins: dict[str, str] = Field(default_factory=dict)
+    """Field of `garbageCollection` to the name of the EPDDeployment whose value won."""
+
+
+class VolumeReport(_Shape):
+    """What statvfs says of the volume."""
+
+    capacity_bytes: int = 0
+    used_bytes: int = 0
+    capacity_inodes: int = 0
+    """0 on file systems that count none."""
+    used_inodes: int = 0
+
+
+class CollectionReport(_Shape):
+    """One pass that removed something."""
+
+    finished: str
+    """RFC 3339."""
+    removed_entries: int = 0
+    removed_versions: int = 0
+    freed_bytes: int = 0
+
+
+class CollectorReport(_Shape):
+    """The answer of `GET /status`."""
+
+    claim: str
+    """Name of the claim."""
+    sub_path: str = ""
+    root_id: str = ""
+    owned: bool = False
+    """Whether this claim owns the root; without it nothing is deleted."""
+    passes: int = 0
+    """Finished passes since start; 0: everything below is not known yet."""
+    last_pass: str = ""
+    """When the last pass ended (RFC 3339)."""
+    volume: VolumeReport = VolumeReport()
+    used_bytes: int = 0
+    """Of all our versions and the trash."""
+    entries: int = 0
+    foreign_bytes: int = 0
+    foreign_entries: int = 0
+    trash_bytes: int = 0
+    freed_bytes: int = 0
+    """Since start."""
+    versions: tuple[VersionReport, ...] = ()
+    policy: PolicyReport = PolicyReport()
+    last_collection: CollectionReport | None = None
+    liveness_valid: bool = False
+    """Whether the last question to the API server gave a set of live versions that may be acted on."""
+    troubles: tuple[Trouble, ...] = ()
+    """Worst first."""
