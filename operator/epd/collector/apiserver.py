@@ -1,0 +1,296 @@
+"""Reads objects from the API server with the standard library: complete, uncached lists, or an error. Never writes.
+
+Not with the Kubernetes client: importing it costs more memory than the whole collector may use. A list that is not
+certainly complete is no list, because what it lacks would be deleted.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+T = TypeVar("T")
+JSONObject = dict[str, Any]
+
+SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where the kubelet puts a pod's token, the cluster's CA and the namespace."""
+PAGE_SIZE: Final = 100
+"""Objects in one answer: an EPDDeployment or ReplicaSet has some 10 to 30 KB, and one page at a time is in memory."""
+MOST_BYTES: Final = 16 << 20
+"""Of one answer: parsed, it takes some 4 times as much, which still fits the container's memory."""
+REQUEST_SECONDS: Final = 30.0
+"""For one answer, from connecting to its last byte: a loaded API server takes seconds for a page."""
+LIST_SECONDS: Final = 120.0
+"""For all pages with restarts: within the age that a set of live versions may have, so that it is fresh when done."""
+PAGED_ATTEMPTS: Final = 2
+"""A continue token lives as long as etcd's compaction interval (5 min), so a second expiry means a very slow server."""
+
+_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_CHUNK_BYTES: Final = 1 << 16
+
+
+class ApiError(Exception):
+    """The API server did not give a whole answer. `status` is that of HTTP, None where there was none."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _Expired(Exception):
+    """The pages of a list are no longer of one moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where the API server is. Without `tls` it is spoken to in plain text, and no token is sent."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    token_file: str = ""
+    """Read before each request: the kubelet replaces tokens hourly."""
+
+
+class ApiServer:
+    """GET of one object and complete lists. Holds no connection between calls; safe for use by several threads."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        page_size: int = PAGE_SIZE,
+        request_seconds: float = REQUEST_SECONDS,
+        list_seconds: float = LIST_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._endpoint = endpoint
+        self._page_size = page_size
+        self._request_seconds = request_seconds
+        self._list_seconds = list_seconds
+        self._clock = clock
+
+    def get(self, path: str) -> JSONObject:
+        """Return one object. Raises ApiError; its status is 404 where the object is not there."""
+        connection = self._connect()
+        try:
+            return self._request(connection, path, deadline=self._clock() + self._request_seconds)
+        finally:
+            connection.close()
+
+    def list(self, path: str, keep: Callable[[JSONObject], T], *, metadata_only: bool = False) -> list[T]:
+        """Return what `keep` makes of each object at `path`: all objects of one moment, read from etcd's quorum.
+
+        No `resourceVersion` is sent, so no cache that lies behind may answer. Pages whose token expired are thrown
+        away and the list begins anew; the last attempt asks for one page with everything, as client-go's pager does.
+
+        Args:
+            path: Of the collection, without a query.
+            keep: Called once per object and attempt; what it drops is not held in memory.
+            metadata_only: Ask for PartialObjectMetadata: enough for labels and uids, a tenth of the size.
+
+        Raises:
+            ApiError: any page failed, was cut off, or was no list.
+        """
+        deadline = self._clock() + self._list_seconds
+        connection = self._connect()
+        try:
+            for attempt in range(PAGED_ATTEMPTS + 1):
+                limit = self._page_size if attempt < PAGED_ATTEMPTS else 0
+                try:
+                    return self._pages(connection, path, keep, limit, metadata_only, deadline)
+                except _Expired:
+                    continue
+        finally:
+            connection.close()
+        raise ApiError(f"list of {path}: the list changed under every attempt")
+
+    def _pages(
+        self,
+        connection: http.client.HTTPConnection,
+        path: str,
+        keep: Callable[[JSONObject], T],
+        limit: int,
+        metadata_only: bool,
+        deadline: float,
+    ) -> list[T]:
+        kept: list[T] = []
+        token, moment = "", ""
+        while True:
+            query = {"limit": str(limit)} if limit else {}
+            if token:
+                query["continue"] = token
+            address = f"{path}?{urlencode(query)}" if query else path
+            accept = _METADATA_ONLY if metadata_only else "application/json"
+            within = min(deadline, self._clock() + self._request_seconds)
+            page = self._request(connection, address, deadline=within, accept=accept, paged=bool(token))
+            items, token, version = _read_page(page, path)
+            if moment and version != moment:
+                raise _Expired
+            moment = version
+            kept += [keep(item) for item in items]
+            if not token:
+                return kept
+
+    def _request(
+        self,
+        connection: http.client.HTTPConnection,
+        address: str,
+        *,
+        deadline: float,
+        accept: str = "application/json",
+        paged: bool = False,
+    ) -> JSONObject:
+        headers = {"Accept": accept} | self._authorization()
+        try:
+            if connection.sock is None:
+                connection.timeout = self._left(deadline)
+                connection.connect()
+            sock = connection.sock
+            sock.settimeout(self._left(deadline))
+            connection.request("GET", address, headers=headers)
+            with connection.getresponse() as response:
+                body = self._body(response, sock, deadline)
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise ApiError(f"GET {address}: {_words(error)}") from error
+        if response.status == http.HTTPStatus.GONE and paged:
+            raise _Expired
+        if response.status != http.HTTPStatus.OK:
+            raise ApiError(f"GET {address}: {_refusal(response.status, body)}", status=response.status)
+        try:
+            parsed = json.loads(body)
+        except ValueError as error:
+            raise ApiError(f"GET {address}: the answer is no JSON, perhaps cut off ({error})") from error
+        if not isinstance(parsed, dict):
+            raise ApiError(f"GET {address}: the answer is no object")
+        return parsed
+
+    def _body(self, response: http.client.HTTPResponse, sock: socket.socket, deadline: float) -> bytes:
+        """Read to the end; a body shorter than announced raises IncompleteRead."""
+        chunks, size = [], 0
+        while True:
+            sock.settimeout(self._left(deadline))
+            # at most one recv each, so that a trickle cannot outlast the deadline
+            chunk = response.read1(_CHUNK_BYTES)
+            if not chunk:
+                break
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > MOST_BYTES:
+                raise http.client.HTTPException(f"the answer is larger than {MOST_BYTES >> 20} MiB")
+        if response.length:
+            raise http.client.IncompleteRead(b"", response.length)
+        return b"".join(chunks)
+
+    def _left(self, deadline: float) -> float:
+        left = deadline - self._clock()
+        if left <= 0:
+            raise TimeoutError("no whole answer in time")
+        return left
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._endpoint.tls is None:
+            return http.client.HTTPConnection(self._endpoint.host, self._endpoint.port)
+        return http.client.HTTPSConnection(self._endpoint.host, self._endpoint.port, context=self._endpoint.tls)
+
+    def _authorization(self) -> Mapping[str, str]:
+        if not (self._endpoint.token_file and self._endpoint.tls):
+            return {}
+        try:
+            token = _read(self._endpoint.token_file)
+        except OSError as error:
+            raise ApiError(f"the service account's token can't be read: {error}") from error
+        return {"Authorization": f"Bearer {token}"}
+
+
+def in_cluster(environment: Mapping[str, str], account: str = SERVICE_ACCOUNT) -> Endpoint:
+    """Return the endpoint of the cluster whose pod this process runs in.
+
+    Raises:
+        ApiError: it runs in none, or without a service account.
+    """
+    try:
+        host, port = environment["KUBERNETES_SERVICE_HOST"], int(environment["KUBERNETES_SERVICE_PORT"])
+        tls = ssl.create_default_context(cafile=f"{account}/ca.crt")
+    except (KeyError, ValueError) as error:
+        raise ApiError(
+            "not in a pod (no KUBERNETES_SERVICE_HOST): give --api-server, for example http://127.0.0.1:8001 while"
+            " `kubectl proxy` runs"
+        ) from error
+    except OSError as error:
+        raise ApiError(
+            f"{account}/ca.crt can't be read ({error}): the pod needs a service account with automountServiceAccountToken"
+        ) from error
+    return Endpoint(host=host, port=port, tls=tls, token_file=f"{account}/token")
+
+
+def by_address(url: str, *, ca_file: str = "", token_file: str = "") -> Endpoint:
+    """Return the endpoint of an address such as `https://10.0.0.1:6443`; `http://` only for `kubectl proxy`.
+
+    Raises:
+        ApiError: no address, a CA file that can't be read, or a token that would be sent in plain text.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ApiError(f"{url!r} is no address: {error}") from error
+    if parts.scheme not in ("http", "https") or not host or parts.path.strip("/") or parts.query:
+        raise ApiError(f"{url!r} is no address such as https://10.0.0.1:6443")
+    if parts.scheme == "http":
+        if token_file:
+            raise ApiError("a token is not sent over http://: give an https:// address, or no token")
+        return Endpoint(host=host, port=port or 80)
+    try:
+        tls = ssl.create_default_context(cafile=ca_file or None)
+    except OSError as error:
+        raise ApiError(f"{ca_file} can't be read as CA certificates: {error}") from error
+    return Endpoint(host=host, port=port or 443, tls=tls, token_file=token_file)
+
+
+def own_namespace(account: str = SERVICE_ACCOUNT) -> str:
+    """Return the namespace of the pod that this process runs in. Raises ApiError where it runs in none."""
+    try:
+        return _read(f"{account}/namespace")
+    except OSError as error:
+        raise ApiError("not in a pod: give --namespace") from error
+
+
+def _read(path: str) -> str:
+    """Not through the seam of the store: these files are the kubelet's, on the node's memory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, _CHUNK_BYTES).decode().strip()
+    finally:
+        os.close(descriptor)
+
+
+def _read_page(page: JSONObject, path: str) -> tuple[list[JSONObject], str, str]:
+    """Return items, continue token and resourceVersion of a list. Raises ApiError: it is none."""
+    items, metadata = page.get("items"), page.get("metadata")
+    if not str(page.get("kind", "")).endswith("List") or not isinstance(items, list) or not isinstance(metadata, dict):
+        raise ApiError(f"GET {path}: the answer is no list but {page.get('kind', 'an object without kind')}")
+    if not all(isinstance(item, dict) for item in items):
+        raise ApiError(f"GET {path}: an item is no object")
+    return items, str(metadata.get("continue") or ""), str(metadata.get("resourceVersion") or "")
+
+
+def _refusal(status: int, body: bytes) -> str:
+    """The API server's own words, which name the missing right."""
+    try:
+        return f"HTTP {status}: {json.loads(body)['message']}"
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {status}: {body[:200].decode(errors='replace')}"
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
