@@ -45,7 +45,7 @@ class ApiError(Exception):
         self.status = status
 
 
-class _Expired(Exception):
+class _ExpiredError(Exception):
     """The pages of a list are no longer of one moment."""
 
 
@@ -86,7 +86,7 @@ class ApiServer:
         finally:
             connection.close()
 
-    def list(self, path: str, keep: Callable[[JSONObject], T], *, metadata_only: bool = False) -> list[T]:
+    def list_all(self, path: str, keep: Callable[[JSONObject], T], *, metadata_only: bool = False) -> list[T]:
         """Return what `keep` makes of each object at `path`: all objects of one moment, read from etcd's quorum.
 
         No `resourceVersion` is sent, so no cache that lies behind may answer. Pages whose token expired are thrown
@@ -107,7 +107,7 @@ class ApiServer:
                 limit = self._page_size if attempt < PAGED_ATTEMPTS else 0
                 try:
                     return self._pages(connection, path, keep, limit, metadata_only, deadline)
-                except _Expired:
+                except _ExpiredError:
                     continue
         finally:
             connection.close()
@@ -134,7 +134,7 @@ class ApiServer:
             page = self._request(connection, address, deadline=within, accept=accept, paged=bool(token))
             items, token, version = _read_page(page, path)
             if moment and version != moment:
-                raise _Expired
+                raise _ExpiredError
             moment = version
             kept += [keep(item) for item in items]
             if not token:
@@ -163,7 +163,7 @@ class ApiServer:
             connection.close()
             raise ApiError(f"GET {address}: {_words(error)}") from error
         if response.status == http.HTTPStatus.GONE and paged:
-            raise _Expired
+            raise _ExpiredError
         if response.status != http.HTTPStatus.OK:
             raise ApiError(f"GET {address}: {_refusal(response.status, body)}", status=response.status)
         try:
@@ -202,7 +202,7 @@ class ApiServer:
             return http.client.HTTPConnection(self._endpoint.host, self._endpoint.port)
         return http.client.HTTPSConnection(self._endpoint.host, self._endpoint.port, context=self._endpoint.tls)
 
-    def _authorization(self) -> Mapping[str, str]:
+    def _authorization(self) -> dict[str, str]:
         if not (self._endpoint.token_file and self._endpoint.tls):
             return {}
         try:
@@ -228,7 +228,7 @@ def in_cluster(environment: Mapping[str, str], account: str = SERVICE_ACCOUNT) -
         ) from error
     except OSError as error:
         raise ApiError(
-            f"{account}/ca.crt can't be read ({error}): the pod needs a service account with automountServiceAccountToken"
+            f"{account}/ca.crt can't be read ({error}): does the pod have automountServiceAccountToken: true?"
         ) from error
     return Endpoint(host=host, port=port, tls=tls, token_file=f"{account}/token")
 

@@ -36,7 +36,7 @@ def client(api: FakeApi, **settings: Any) -> ApiServer:
 
 
 def test_a_list_is_read_page_by_page_and_never_from_a_cache(api: FakeApi) -> None:
-    assert client(api).list(PODS, name_of) == ["a", "b", "c", "d", "e"]
+    assert client(api).list_all(PODS, name_of) == ["a", "b", "c", "d", "e"]
     assert [request.query for request in api.seen] == [
         {"limit": "2"},
         {"limit": "2", "continue": "2"},
@@ -46,11 +46,11 @@ def test_a_list_is_read_page_by_page_and_never_from_a_cache(api: FakeApi) -> Non
 
 def test_an_empty_list_is_a_list(api: FakeApi) -> None:
     api.collections[PODS] = []
-    assert client(api).list(PODS, name_of) == []
+    assert client(api).list_all(PODS, name_of) == []
 
 
 def test_metadata_alone_can_be_asked_for(api: FakeApi) -> None:
-    client(api).list(PODS, name_of, metadata_only=True)
+    client(api).list_all(PODS, name_of, metadata_only=True)
     assert {request.headers["accept"] for request in api.seen} == {
         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     }
@@ -64,7 +64,7 @@ def test_an_expired_page_begins_the_list_anew_and_keeps_nothing_of_the_first(api
         return None
 
     api.fault = fault
-    assert client(api).list(PODS, name_of) == ["x", "y", "z"]
+    assert client(api).list_all(PODS, name_of) == ["x", "y", "z"]
 
 
 def test_pages_of_two_moments_are_not_one_list(api: FakeApi) -> None:
@@ -73,20 +73,20 @@ def test_pages_of_two_moments_are_not_one_list(api: FakeApi) -> None:
         return None
 
     api.fault = fault
-    assert client(api).list(PODS, name_of) == ["a", "b", "c", "d", "e"]
+    assert client(api).list_all(PODS, name_of) == ["a", "b", "c", "d", "e"]
     assert [request.query.get("continue") for request in api.seen] == [None, "2", None, "2", "4"]
 
 
 def test_the_last_attempt_asks_for_everything_at_once(api: FakeApi) -> None:
     api.fault = lambda request: refusal(410, "too old") if "continue" in request.query else None
-    assert client(api).list(PODS, name_of) == ["a", "b", "c", "d", "e"]
+    assert client(api).list_all(PODS, name_of) == ["a", "b", "c", "d", "e"]
     assert api.seen[-1].query == {}
 
 
 def test_a_first_page_that_is_gone_is_an_error(api: FakeApi) -> None:
     api.fault = lambda _: refusal(410, "too old")
     with pytest.raises(ApiError, match="HTTP 410: too old"):
-        client(api).list(PODS, name_of)
+        client(api).list_all(PODS, name_of)
     assert len(api.seen) == 1
 
 
@@ -116,13 +116,13 @@ WHOLE = json.dumps({"kind": "PodList", "metadata": {}, "items": named("a")}).enc
 def test_what_is_no_whole_list_is_an_error(api: FakeApi, answer: Answer, words: str, page: int) -> None:
     api.fault = lambda _: answer if len(api.seen) == page else None
     with pytest.raises(ApiError, match=words):
-        client(api).list(PODS, name_of)
+        client(api).list_all(PODS, name_of)
 
 
 def test_a_refusal_names_the_missing_right(api: FakeApi) -> None:
     api.fault = lambda _: refusal(403, 'pods is forbidden: User "u" cannot list resource "pods"')
     with pytest.raises(ApiError, match='HTTP 403: pods is forbidden: User "u" cannot list') as caught:
-        client(api).list(PODS, name_of)
+        client(api).list_all(PODS, name_of)
     assert caught.value.status == 403
 
 
@@ -130,14 +130,14 @@ def test_an_answer_that_is_too_large_is_refused(api: FakeApi, monkeypatch: pytes
     monkeypatch.setattr(apiserver, "MOST_BYTES", len(WHOLE) - 1)
     api.fault = lambda _: Answer(body=WHOLE)
     with pytest.raises(ApiError, match="larger than"):
-        client(api).list(PODS, name_of)
+        client(api).list_all(PODS, name_of)
 
 
 def test_a_server_that_does_not_answer_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = ApiServer(Endpoint(host="127.0.0.1", port=silent.getsockname()[1]), request_seconds=0.05)
         with pytest.raises(ApiError, match="TimeoutError"):
-            server.list(PODS, name_of)
+            server.list_all(PODS, name_of)
 
 
 def test_a_trickle_does_not_outlast_the_deadline() -> None:
@@ -184,7 +184,7 @@ def test_pages_may_not_take_longer_than_the_list_has(api: FakeApi) -> None:
     api.fault = fault
     server = client(api, page_size=1, request_seconds=15, list_seconds=25, clock=lambda: now[0])
     with pytest.raises(ApiError, match="no whole answer in time"):
-        server.list(PODS, name_of)
+        server.list_all(PODS, name_of)
 
 
 def test_one_object(api: FakeApi) -> None:
@@ -199,7 +199,7 @@ def test_no_token_goes_over_plain_http(api: FakeApi, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
     endpoint = by_address(api.url)
-    ApiServer(Endpoint(host=endpoint.host, port=endpoint.port, token_file=str(token))).list(PODS, name_of)
+    ApiServer(Endpoint(host=endpoint.host, port=endpoint.port, token_file=str(token))).list_all(PODS, name_of)
     assert "authorization" not in api.seen[0].headers
     with pytest.raises(ApiError, match="not sent over http"):
         by_address(api.url, token_file=str(token))
@@ -232,7 +232,7 @@ def test_a_ca_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_outside_of_a_pod(tmp_path: Path) -> None:
-    with pytest.raises(ApiError, match="not in a pod.*kubectl proxy"):
+    with pytest.raises(ApiError, match=r"not in a pod.*kubectl proxy"):
         in_cluster({})
     with pytest.raises(ApiError, match=r"automountServiceAccountToken"):
         in_cluster({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}, str(tmp_path))
