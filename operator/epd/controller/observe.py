@@ -16,10 +16,9 @@ from epd.controller import kinds
 from epd.controller.cluster import Cluster
 from epd.controller.errors import NotFound
 from epd.controller.kinds import Kind, Manifest, controlled_by, kind_of, name_of, uid_of
+from epd.controller.plan import ChildKey
 from epd.controller.pods import stuck_creating
 from epd.controller.storage import Storage, claim_name
-
-ChildKey = tuple[Kind, str]
 
 STUCK_PODS_ASKED_ABOUT = 4
 """Events are listed for so many pods at most that hang in ContainerCreating: one per role and proxy tells the cause."""
@@ -51,6 +50,23 @@ class Observed:
         owned = any(owner.get("controller") for owner in live["metadata"].get("ownerReferences") or ())
         made = (live["metadata"].get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.FIELD_MANAGER
         return made and not owned
+
+    def prunable(self, live: Manifest) -> bool:
+        """Whether it may go when it is no longer wanted."""
+        # Only what we are the controller of: a claim under Retain has no owner, and is never deleted here.
+        if not controlled_by(live, self.owner_uid) or live["metadata"].get("deletionTimestamp"):
+            return False
+        match kind_of(live):
+            case kinds.CONTROLLER_REVISION:
+                return False  # history: `revisions` bounds it
+            case kinds.PERSISTENT_VOLUME_CLAIM:
+                # A claim that the spec no longer names goes when its last pod is gone: a pod that is put on another
+                # node in the middle of the rollout could not mount a claim that is being deleted. One that was made
+                # from a template, and is named as one that was brought since, is still the spec's.
+                kept = self.claim is not None and name_of(live) == name_of(self.claim)
+                return not kept and not any(mounts_claim(p, name_of(live)) for p in self.pods)
+            case _:
+                return True
 
     def of_kind(self, kind: Kind) -> tuple[Manifest, ...]:
         """Our children of one kind."""
@@ -167,6 +183,12 @@ async def _events(cluster: Cluster, manifest: Manifest | None) -> tuple[Manifest
         return ()
     fields = f"involvedObject.uid={uid_of(manifest)}"
     return await cluster.list(kinds.EVENT, manifest["metadata"]["namespace"], fields=fields)
+
+
+def mounts_claim(pod: Manifest, claim: str) -> bool:
+    """Whether a pod has a volume of this claim."""
+    volumes = pod["spec"].get("volumes") or ()
+    return any((v.get("persistentVolumeClaim") or {}).get("claimName") == claim for v in volumes)
 
 
 def _labels(manifest: Manifest) -> dict[str, str]:

@@ -12,12 +12,30 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from epd.api import names
 from epd.controller import kinds
-from epd.controller.kinds import Manifest, kind_of, name_of, uid_of
-from epd.controller.observe import Observed
+from epd.controller.kinds import Kind, Manifest, kind_of, name_of, uid_of
+
+ChildKey = tuple[Kind, str]
+
+
+class Snapshot(Protocol):
+    """What the cluster has of what one key is about."""
+
+    @property
+    def children(self) -> Mapping[ChildKey, Manifest]:
+        """Every listed child by kind and name, whoever owns it."""
+
+    def child(self, kind: Kind, name: str) -> Manifest | None:
+        """A child that is ours, or None."""
+
+    def ours(self, live: Manifest) -> bool:
+        """Whether we made it."""
+
+    def prunable(self, live: Manifest) -> bool:
+        """Whether it may go when it is no longer wanted."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +69,7 @@ class Plan:
     taken: tuple[Taken, ...] = ()
 
 
-def plan(desired: Iterable[Manifest], observed: Observed, memo: Memo) -> Plan:
+def plan(desired: Iterable[Manifest], observed: Snapshot, memo: Memo) -> Plan:
     """Compare. A taken name stops all writes: half a deployment beside a stranger's Service helps nobody."""
     desired = tuple(desired)
     taken = tuple(t for m in desired if (t := _taken(m, observed)) is not None)
@@ -59,8 +77,14 @@ def plan(desired: Iterable[Manifest], observed: Observed, memo: Memo) -> Plan:
         return Plan(taken=taken)
     return Plan(
         apply=tuple(m for m in desired if _due(m, observed, memo)),
-        delete=_superfluous(desired, observed),
+        delete=superfluous(desired, observed),
     )
+
+
+def superfluous(desired: Iterable[Manifest], observed: Snapshot) -> tuple[Manifest, ...]:
+    """What is there, ours, and no longer wanted."""
+    wanted = {(kind_of(m), name_of(m)) for m in desired}
+    return tuple(live for key, live in observed.children.items() if key not in wanted and observed.prunable(live))
 
 
 def mark(manifest: Manifest, live: Manifest) -> Mark:
@@ -73,7 +97,7 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
 
 
-def _due(manifest: Manifest, observed: Observed, memo: Memo) -> bool:
+def _due(manifest: Manifest, observed: Snapshot, memo: Memo) -> bool:
     live = observed.child(kind_of(manifest), name_of(manifest))
     if live is None:
         return True
@@ -97,7 +121,7 @@ def _our_fields(live: Manifest) -> str:
     )
 
 
-def _taken(manifest: Manifest, observed: Observed) -> Taken | None:
+def _taken(manifest: Manifest, observed: Snapshot) -> Taken | None:
     live = observed.children.get((kind_of(manifest), name_of(manifest)))
     if live is None or observed.ours(live):
         return None
@@ -110,28 +134,3 @@ def _taken(manifest: Manifest, observed: Observed) -> Taken | None:
         f"{owner['kind']} {owner['name']}",
         leaving=owner["kind"] == names.KIND and owner["name"] == label,
     )
-
-
-def _superfluous(desired: tuple[Manifest, ...], observed: Observed) -> tuple[Manifest, ...]:
-    wanted = {(kind_of(m), name_of(m)) for m in desired}
-    return tuple(
-        live
-        for key, live in observed.children.items()
-        if key not in wanted
-        and key[0] != kinds.CONTROLLER_REVISION  # history: `revisions` bounds it
-        and _prunable(live, observed)
-    )
-
-
-def _prunable(live: Manifest, observed: Observed) -> bool:
-    # Only what we are the controller of: a claim under Retain has no owner, and is never deleted here.
-    if not kinds.controlled_by(live, observed.owner_uid) or live["metadata"].get("deletionTimestamp"):
-        return False
-    # A claim that the spec no longer names goes when its last pod is gone: a pod that is put on another node in the
-    # middle of the rollout could not mount a claim that is being deleted.
-    return kind_of(live) != kinds.PERSISTENT_VOLUME_CLAIM or not any(_mounts(p, name_of(live)) for p in observed.pods)
-
-
-def _mounts(pod: Manifest, claim: str) -> bool:
-    volumes = pod["spec"].get("volumes") or ()
-    return any((v.get("persistentVolumeClaim") or {}).get("claimName") == claim for v in volumes)

@@ -27,6 +27,7 @@ from epd.controller.kinds import Manifest
 from epd.controller.metrics import ConditionGauges
 from epd.controller.observe import Observed
 from epd.controller.report import unreadable, write_status
+from epd.controller.write import NameTaken
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class Reconciler:
         stalled = retrying = None
         try:
             await executor.execute(epd, desired, renderings)
-        except execute.NameTaken as e:
+        except NameTaken as e:
             stalled = Finding.true(Reason.NAME_TAKEN, str(e))
         except Rejected as e:
             stalled = Finding.true(Reason.REJECTED_BY_API_SERVER, str(e))
