@@ -37,6 +37,7 @@ _COLUMNS: Final = (
     ("Age", ".metadata.creationTimestamp", "date", 0),
     ("Topology", ".status.topology", "string", 1),
     ("Version", ".status.modelVersion", "string", 1),
+    ("EC Used", ".status.encoderCache.used", "string", 1),
     ("Image", ".spec.engine.image", "string", 1),
     ("Engine", ".status.engineVersion.version", "string", 1),
 )

@@ -51,6 +51,8 @@ class Effect(Enum):
     SCALES = Change("adds or removes pods; none restarts.")
     STRATEGY = Change("none; the next rollout goes by it.")
     SERVICE = Change("updates the Service; no pod restarts.")
+    COLLECTION = Change("updates the claim's collector; no engine restarts.")
+    STAMPS = Change("updates the claim's collector; with connector: Managed rolls all roles.", _ROLES)
     CLAIM = Change("updates the claim; no pod restarts.")
     STORAGE = Change("grows the claim; shrinking is refused. No pod restarts.")
     REFUSED = Change("refused.")
@@ -163,6 +165,8 @@ EFFECTS: Final[dict[str, Effect]] = {
     "encoderCache.volume.volumeClaimTemplate.spec.dataSourceRef": Effect.REFUSED,
     "encoderCache.volume.volumeClaimTemplate.spec.resources.requests.storage": Effect.STORAGE,
     "encoderCache.reclaimPolicy": Effect.NONE,
+    "encoderCache.garbageCollection": Effect.COLLECTION,
+    "encoderCache.garbageCollection.minIdle": Effect.STAMPS,
     "proxy.replicas": Effect.SCALES,
     "proxy.encoderFailurePolicy": Effect.PROXY,
     "proxy.timeouts": Effect.PROXY,

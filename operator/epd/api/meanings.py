@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from epd.api.names import ConditionType, Reason
+from epd.api.names import ANNOTATION_ADOPT_ROOT, ConditionType, Reason
 
 CONDITIONS: Final = MappingProxyType(
     {
@@ -18,6 +18,8 @@ CONDITIONS: Final = MappingProxyType(
         ConditionType.ENCODE_READY: "True: all encoders are up and of the newest template. Absent without encode.",
         ConditionType.PREFILL_DECODE_READY: "True: all engines of prefillDecode are up and of the newest template.",
         ConditionType.PROXY_READY: "True: all proxy pods are up and of the newest template.",
+        ConditionType.ENCODER_CACHE_HEALTHY: "True: the store of embeddings is kept within its marks by its collector. "
+        "False: it is not, but requests go on. Absent where the operator keeps no store.",
         ConditionType.UPDATE_AVAILABLE: "True: this version of the operator would render the engines differently. "
         "They keep running as they are until the spec changes; change restartedAt to take it now.",
     }
@@ -42,7 +44,8 @@ REASONS: Final = MappingProxyType(
         Reason.NAME_TAKEN: "An object of a child's name is there and not ours. Delete or rename one of the two.",
         Reason.REJECTED_BY_API_SERVER: "The API server refused a child; its words are quoted, often a typo in a "
         "podTemplate.",
-        Reason.UNSUPPORTED_ENGINE: "The engine is older than the first release whose encoders can stand alone.",
+        Reason.UNSUPPORTED_ENGINE: "The engine is older than the first release whose encoders can stand alone, or that "
+        "the connector can be loaded into. Take a newer image or, where the message says so, connector: Example.",
         Reason.BOUND: "The claim is bound.",
         Reason.SINGLE_NODE: "The claim can be mounted on one node, so all engines run there.",
         Reason.NO_STORAGE: "The deployment keeps its encoder cache on no volume.",
@@ -54,6 +57,39 @@ REASONS: Final = MappingProxyType(
         Reason.ACCESS_MODE_NOT_SUPPORTED: "The class or claim cannot be shared in the way asked for.",
         Reason.CHECKING: "A Job tries whether the engines' user can work on the claim.",
         Reason.NOT_WRITABLE: "The engines' user cannot write to the claim; the message has owner, mode and the fix.",
+        Reason.REDUCED_GUARANTEES: "The volume can be used but lacks something; the message says what and what it "
+        "costs.",
+        Reason.HEALTHY: "The collector runs, the root is this claim's and usage is within its marks.",
+        Reason.COLLECTOR_NOT_RUNNING: "The collector is not up or does not answer: nothing is deleted and usage is "
+        "not known. Its pod's own reason is quoted.",
+        Reason.COLLECTION_DISABLED: "garbageCollection.enabled is false at one of the claim's users: nothing is "
+        "deleted, and nothing stops the store from growing.",
+        Reason.COLLECTION_FAILED: "A pass over the store did not come to its end; the error is quoted. It is tried "
+        "again.",
+        Reason.DRY_RUN: "garbageCollection.dryRun is true at one of the claim's users: the collector says what it "
+        "would delete, and deletes nothing.",
+        Reason.LIVENESS_UNKNOWN: "The collector cannot find out which versions are in use: the API server did not "
+        "answer, not completely, or with suspiciously few. Until it does, no version is deleted.",
+        Reason.CLOCK_UNRELIABLE: "The file server's clock went backwards or jumped: nothing is deleted until it is "
+        "steady.",
+        Reason.ROOT_OWNED_BY_ANOTHER_CLAIM: "Another claim keeps its cache in the same directory of the same file "
+        "system; nothing is deleted here. Give each claim a directory, or take the root over with the annotation "
+        f"{ANNOTATION_ADOPT_ROOT} on the claim, whose value the message names.",
+        Reason.FOREIGN_DATA_DOMINATES: "The volume is full of what is not the cache's; deleting entries would not "
+        "help. Make room, or use a volume or sub-path quota of its own.",
+        Reason.OVER_WATERMARK: "Usage stays above the high watermark although nothing more may be deleted: what is "
+        "left is in use. Grow the claim or shorten minIdle.",
+        Reason.VERSION_IN_USE_BY_STRANGER: "A version that no object of the namespace names is being read or written. "
+        "It is kept; find who mounts the claim.",
+        Reason.USERS_DISAGREE: "EPDDeployments that share the claim ask for different users or groups; the collector "
+        "runs with those of the oldest. Make securityContext the same in all.",
+        Reason.VERSION_CONDEMNED: "An Event: no one uses the version any more; it goes after versionGracePeriod.",
+        Reason.VERSION_REMOVED: "An Event: a version that no one used was deleted.",
+        Reason.ENTRIES_REMOVED: "An Event: entries were deleted to stay within the marks or because of their age.",
+        Reason.RECLAIMING: "An Event: the entries of an object that goes are deleted from a claim of yours.",
+        Reason.RECLAIMED: "An Event: these entries are deleted.",
+        Reason.RECLAIM_GIVEN_UP: "An Event: these entries could not be deleted in time, and the object goes without. "
+        "Delete the directories that the message names.",
         Reason.IMAGE_PULL: "An image cannot be pulled: a wrong name, a missing pull secret, or no network.",
         Reason.UNSCHEDULABLE: "No node takes the pod; the scheduler's words are quoted.",
         Reason.INSUFFICIENT_DEVICES: "No node has enough free devices (GPUs).",

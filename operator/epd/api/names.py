@@ -5,6 +5,7 @@ Constants and pure name functions only; nothing here reads or writes an object.
 
 from __future__ import annotations
 
+import hashlib
 from enum import StrEnum
 from typing import Final
 
@@ -32,21 +33,41 @@ LABEL_ROLE: Final = "llm-d.ai/role"
 """On engine pods: a `Role`. The same label that llm-d's router and dashboards read."""
 LABEL_MODEL_VERSION: Final = "epd.dev/model-version"
 LABEL_PAIRING: Final = "epd.dev/pairing"
+LABEL_COLLECTOR: Final = "epd.dev/collector"
+"""On the children and pods of a collector: its name. They have no `LABEL_EPD`: one serves all users of a
+claim."""
 
 ANNOTATION_INPUTS: Final = "epd.dev/inputs"
 """On a role's Deployment: the hash of the user's inputs its pod template was rendered from."""
+ANNOTATION_CLAIM: Final = "epd.dev/claim"
+"""On a collector's children: the claim that it looks after."""
+ANNOTATION_SUB_PATH: Final = "epd.dev/sub-path"
+"""On a collector's children: the directory in the claim that it looks after; absent for the claim's root."""
+ANNOTATION_ADOPT_ROOT: Final = "epd.dev/adopt-encoder-cache-root"
+"""On a PersistentVolumeClaim, by a person: the id of the root that the claim takes over from another one."""
+FINALIZER_ENCODER_CACHE: Final = "epd.dev/encoder-cache"
+"""On an EPDDeployment with `reclaimPolicy: Delete` on a claim that was brought: its entries go before it goes."""
 
 COMPONENT_PROXY: Final = "proxy"
 COMPONENT_PREFLIGHT: Final = "preflight"
 COMPONENT_STORAGE: Final = "encoder-cache"
+COMPONENT_CONNECTOR: Final = "connector"
+COMPONENT_COLLECTOR: Final = "collector"
 
 ENGINE_CONTAINER: Final = "engine"
 PROXY_CONTAINER: Final = "proxy"
 PREFLIGHT_CONTAINER: Final = "preflight"
+COLLECTOR_CONTAINER: Final = "collector"
+COLLECTOR_PORT: Final = 8080
+"""Of `/status`, `/metrics`, `/healthz` and `/readyz`."""
 ENGINE_PORT_NAME: Final = "http"
 
 ENCODER_CACHE_VOLUME: Final = "encoder-cache"
 ENCODER_CACHE_PATH: Final = "/var/lib/epd/encoder-cache"
+CONNECTOR_VOLUME: Final = "connector"
+CONNECTOR_PATH: Final = "/var/lib/epd/connector"
+"""In engines, on `PYTHONPATH`: holds `CONNECTOR_PACKAGE`."""
+CONNECTOR_PACKAGE: Final = "epd_connector"
 MODEL_VOLUME: Final = "model"
 MODEL_PATH: Final = "/var/lib/epd/model"
 """The same in every role: the path is what vLLM hashes as the model into each item's identifier."""
@@ -77,6 +98,7 @@ class ConditionType(StrEnum):
     ENCODE_READY = "EncodeReady"
     PREFILL_DECODE_READY = "PrefillDecodeReady"
     PROXY_READY = "ProxyReady"
+    ENCODER_CACHE_HEALTHY = "EncoderCacheHealthy"
     UPDATE_AVAILABLE = "UpdateAvailable"
 
 
@@ -117,6 +139,26 @@ class Reason(StrEnum):
     ACCESS_MODE_NOT_SUPPORTED = "AccessModeNotSupported"
     CHECKING = "Checking"
     NOT_WRITABLE = "NotWritable"
+    REDUCED_GUARANTEES = "ReducedGuarantees"
+    # the encoder cache and its collector
+    HEALTHY = "Healthy"
+    COLLECTOR_NOT_RUNNING = "CollectorNotRunning"
+    COLLECTION_DISABLED = "CollectionDisabled"
+    COLLECTION_FAILED = "CollectionFailed"
+    DRY_RUN = "DryRun"
+    LIVENESS_UNKNOWN = "LivenessUnknown"
+    CLOCK_UNRELIABLE = "ClockUnreliable"
+    ROOT_OWNED_BY_ANOTHER_CLAIM = "RootOwnedByAnotherClaim"
+    FOREIGN_DATA_DOMINATES = "ForeignDataDominates"
+    OVER_WATERMARK = "OverWatermark"
+    VERSION_IN_USE_BY_STRANGER = "VersionInUseByStranger"
+    USERS_DISAGREE = "UsersDisagree"
+    VERSION_CONDEMNED = "VersionCondemned"
+    VERSION_REMOVED = "VersionRemoved"
+    ENTRIES_REMOVED = "EntriesRemoved"
+    RECLAIMING = "Reclaiming"
+    RECLAIMED = "Reclaimed"
+    RECLAIM_GIVEN_UP = "ReclaimGivenUp"
     # pods
     IMAGE_PULL = "ImagePull"
     UNSCHEDULABLE = "Unschedulable"
@@ -162,3 +204,27 @@ def engine_service_account(epd: str) -> str:
 def preflight(epd: str, inputs: str) -> str:
     """Name of the Job that checks the claim, one per `inputs` (a short hash of claim and user)."""
     return f"{epd}-preflight-{inputs}"
+
+
+def connector_config_map(epd: str, content: str) -> str:
+    """Name of the ConfigMap with the connector's source, one per `content` (a short hash of it)."""
+    return f"{epd}-connector-{content}"
+
+
+_LABEL_LENGTH: Final = 63
+_CLAIM_HASH_LENGTH: Final = 8
+"""32 bits: the few claims and directories of one namespace do not collide."""
+
+
+def collector(claim: str, sub_path: str = "") -> str:
+    """Name of a collector's Deployment, ServiceAccount, Role and RoleBinding, at most 63 characters.
+
+    `<claim>-collector`; with a hash of both for a directory in the claim, and for a claim whose name is too long or has
+    a dot, which a host name cannot have. A name with a hash never ends like one without.
+    """
+    plain = f"{claim}-collector"
+    if not sub_path and "." not in claim and len(plain) <= _LABEL_LENGTH:
+        return plain
+    hashed = hashlib.sha256(f"{claim}/{sub_path}".encode()).hexdigest()[:_CLAIM_HASH_LENGTH]
+    ending = f"-collector-{hashed}"
+    return claim.replace(".", "-")[: _LABEL_LENGTH - len(ending)].rstrip("-") + ending

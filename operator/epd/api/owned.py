@@ -177,7 +177,7 @@ OWNED_ENV: Final = MappingProxyType(
         "TORCHINDUCTOR_CACHE_DIR": _WRITABLE,
         "TRITON_CACHE_DIR": _WRITABLE,
         "NUMBA_CACHE_DIR": _WRITABLE,
-        "PYTHONPATH": "is reserved for the operator's encoder-cache connector; install modules in the image",
+        "EPD_POD_UID": "is set by the operator to the pod's uid",
         "VLLM_API_KEY": "is refused: the proxy speaks to the engines without a key; clients use the proxy",
         "VLLM_EC_SIDE_CHANNEL_HOST": _SIDE_CHANNEL,
         "VLLM_EC_SIDE_CHANNEL_PORT": _SIDE_CHANNEL,

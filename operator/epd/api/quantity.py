@@ -1,9 +1,9 @@
-"""Durations and quantities as the API writes them: parsing and bounds. Pure; knows no field of the API."""
+"""Durations and quantities as the API writes them: parsing, bounds and writing. Pure; knows no field of the API."""
 
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from decimal import ROUND_DOWN, Decimal
 from typing import Final
 
 DURATION_PATTERN: Final = r"^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}s)?$"
@@ -40,3 +40,27 @@ def quantity_value(text: str | int) -> Decimal:
     if not (match := re.fullmatch(QUANTITY_PATTERN, str(text))):
         raise ValueError(f"{text!r} is no quantity: write a number with a unit such as 500m, 4, 64Mi or 100Gi")
     return Decimal(match[1]) * _SCALE[match[3] or ""]
+
+
+_BINARY_UNITS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+def bytes_text(count: int) -> str:
+    """Return a number of bytes as a quantity for people, with three digits such as `12.3Gi`, rounded down.
+
+    Coarse on purpose: a status that moved with every byte would be written again and again.
+    """
+    value, unit = Decimal(count), 0
+    while value >= 1000 and unit < len(_BINARY_UNITS) - 1:  # not 1024: `1010Ki` has four digits
+        value, unit = value / 1024, unit + 1
+    digits = 0 if unit == 0 or value >= 100 else 1 if value >= 10 else 2
+    rounded = value.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_DOWN)
+    text = f"{rounded:f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text) + _BINARY_UNITS[unit]
+
+
+def duration_text(seconds: float) -> str:
+    """Return a length of time as the API writes it, such as `1h30m`; whole seconds, rounded down."""
+    whole = int(seconds)
+    parts = ((whole // 3600, "h"), (whole // 60 % 60, "m"), (whole % 60, "s"))
+    return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"

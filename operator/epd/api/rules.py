@@ -200,6 +200,12 @@ _SUB_PATH: Final = (
     ),
 )
 
+_COLLECTION: Final = "encoderCache.garbageCollection"
+_DELETES_FROM_BROUGHT: Final = (
+    "has(self.reclaimPolicy) && self.reclaimPolicy == 'Delete' && has(self.volume)"
+    " && has(self.volume.persistentVolumeClaim)"
+)
+
 FIELD_RULES: Final[dict[str, tuple[Rule, ...]]] = {
     "model.source": (
         Rule(
@@ -227,15 +233,43 @@ FIELD_RULES: Final[dict[str, tuple[Rule, ...]]] = {
         ),
         Rule(
             "has(self.volume) || (has(self.connector) && self.connector == 'Custom')",
-            "spec.encoderCache.volume is required with connector: Example; set volumeClaimTemplate or "
+            "spec.encoderCache.volume is required with connector: Managed and Example; set volumeClaimTemplate or "
             "persistentVolumeClaim in it",
         ),
         Rule(
-            "!has(self.reclaimPolicy) || self.reclaimPolicy != 'Delete' || !has(self.volume)"
-            " || !has(self.volume.persistentVolumeClaim)",
-            "spec.encoderCache.reclaimPolicy: Delete is refused with volume.persistentVolumeClaim: the operator "
-            "deletes nothing on a claim that you brought; use Retain",
+            f"!({_DELETES_FROM_BROUGHT}) || self.connector != 'Custom'",
+            "spec.encoderCache.reclaimPolicy: Delete is refused with connector: Custom and "
+            "volume.persistentVolumeClaim: which files are a custom connector's, the operator cannot tell; use Retain",
         ),
+        Rule(
+            f"!({_DELETES_FROM_BROUGHT}) || self.garbageCollection.enabled",
+            "spec.encoderCache.reclaimPolicy: Delete with volume.persistentVolumeClaim needs "
+            "garbageCollection.enabled: true, since the collector deletes the entries; or use Retain",
+        ),
+        Rule(
+            "!self.garbageCollection.evictLiveEntries || self.connector == 'Example'",
+            "spec.encoderCache.garbageCollection.evictLiveEntries is a choice of connector: Example alone; Managed "
+            "deletes entries of versions in use anyway, as an engine there only misses them. Remove it",
+        ),
+    ),
+    _COLLECTION: (
+        Rule(
+            "self.lowWatermarkPercent < self.highWatermarkPercent",
+            f"spec.{_COLLECTION}: lowWatermarkPercent must be less than highWatermarkPercent, or one entry more or "
+            "less would start and stop the collection",
+        ),
+        Rule(
+            "!has(self.entryTTL) || duration(self.entryTTL) >= duration(self.minIdle)",
+            f"spec.{_COLLECTION}: entryTTL must be at least minIdle: what was used within minIdle is never deleted",
+        ),
+    ),
+    # A version that comes back within a few seconds is a rollout's or a restart's.
+    f"{_COLLECTION}.versionGracePeriod": (_duration(f"spec.{_COLLECTION}.versionGracePeriod", "10s", "8760h"),),
+    f"{_COLLECTION}.entryTTL": (_duration(f"spec.{_COLLECTION}.entryTTL", "10s", "8760h"),),
+    # Use is noted every quarter of it: more often would cost the file server more than the cache saves.
+    f"{_COLLECTION}.minIdle": (_duration(f"spec.{_COLLECTION}.minIdle", "10s", "8760h"),),
+    f"{_COLLECTION}.maxSize": (
+        Rule("quantity(string(self)).isGreaterThan(quantity('0'))", "must be more than 0, for example 80Gi"),
     ),
     "encoderCache.volume": (
         Rule(

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from epd.api.encoder_cache_status import EncoderCacheStatus
 from epd.api.fields import ApiModel
 
 
@@ -70,17 +71,6 @@ class EngineVersionStatus(ApiModel):
     spec.engine.version."""
 
 
-class EncoderCacheStatus(ApiModel):
-    """The claim of the encoder cache as the cluster has it."""
-
-    claim: str = Field(max_length=253)
-    """Name of the PersistentVolumeClaim."""
-    phase: str = Field("", max_length=32)
-    """Phase of the claim, for example `Bound`."""
-    capacity: str = Field("", max_length=32)
-    """Size that the volume reports, for example `100Gi`."""
-
-
 class Status(ApiModel):
     """What is. Can be recomputed from the cluster at any time."""
 
@@ -104,7 +94,7 @@ class Status(ApiModel):
     role_summary: str = Field("", max_length=64)
     """Ready pods by role, for example `2E 3/4PD`: ready/desired when they differ."""
     encoder_cache: EncoderCacheStatus | None = None
-    """The claim of the encoder cache."""
+    """The claim of the encoder cache, and what its collector says of it."""
     conditions: list[Condition] = Field(
         default_factory=list,
         max_length=32,

@@ -16,10 +16,18 @@ from epd.api.encoder_cache import (
     ConnectorKind,
     CustomConnector,
     EncoderCacheSpec,
+    GarbageCollection,
     HashAlgorithm,
     ReclaimPolicy,
     Volume,
     VolumeClaimTemplate,
+)
+from epd.api.encoder_cache_status import (
+    CachedVersionStatus,
+    EncoderCacheStatus,
+    LastCollectionStatus,
+    PolicyStatus,
+    encoder_cache_status,
 )
 from epd.api.engine import (
     Device,
@@ -55,7 +63,6 @@ from epd.api.proxy import (
 from epd.api.status import (
     Condition,
     ConditionStatus,
-    EncoderCacheStatus,
     EngineVersionOrigin,
     EngineVersionStatus,
     RoleStatus,
@@ -65,6 +72,7 @@ from epd.api.status import (
 __all__ = [
     "ApiModel",
     "Args",
+    "CachedVersionStatus",
     "ClaimRef",
     "Condition",
     "ConditionStatus",
@@ -81,15 +89,18 @@ __all__ = [
     "EngineVersionStatus",
     "Env",
     "EnvVar",
+    "GarbageCollection",
     "HashAlgorithm",
     "HuggingFaceSource",
     "ImagePullPolicy",
     "JSONObject",
+    "LastCollectionStatus",
     "LocalObjectRef",
     "ModelSource",
     "ModelSpec",
     "ObjectMeta",
     "Parallelism",
+    "PolicyStatus",
     "ProxyLimits",
     "ProxyMedia",
     "ProxyService",
@@ -108,6 +119,7 @@ __all__ = [
     "Topology",
     "Volume",
     "VolumeClaimTemplate",
+    "encoder_cache_status",
 ]
 
 
@@ -166,7 +178,10 @@ class ObjectMeta(ApiModel):
     namespace: str = ""
     uid: str = ""
     generation: int = 0
+    creation_timestamp: str = ""
     deletion_timestamp: str | None = None
+    finalizers: list[str] = Field(default_factory=list)
+    annotations: dict[str, str] = Field(default_factory=dict)
 
 
 class EPDDeployment(ApiModel):

@@ -71,8 +71,35 @@ _ENGINE_CONTAINER_FIELDS: Final = {
 }
 _CACHE_VOLUME: Final = "is set by the operator; use spec.encoderCache.volume"
 _MODEL_VOLUME: Final = "is set by the operator; use spec.model.source.persistentVolumeClaim"
-_ENGINE_VOLUMES: Final = {names.ENCODER_CACHE_VOLUME: _CACHE_VOLUME, names.MODEL_VOLUME: _MODEL_VOLUME}
-_ENGINE_MOUNTS: Final = {names.ENCODER_CACHE_PATH: _CACHE_VOLUME, names.MODEL_PATH: _MODEL_VOLUME}
+_CONNECTOR_VOLUME: Final = "is set by the operator: it holds the connector that belongs to its release"
+_ENGINE_VOLUMES: Final = {
+    names.ENCODER_CACHE_VOLUME: _CACHE_VOLUME,
+    names.MODEL_VOLUME: _MODEL_VOLUME,
+    names.CONNECTOR_VOLUME: _CONNECTOR_VOLUME,
+}
+_ENGINE_MOUNTS: Final = {
+    names.ENCODER_CACHE_PATH: _CACHE_VOLUME,
+    names.MODEL_PATH: _MODEL_VOLUME,
+    names.CONNECTOR_PATH: _CONNECTOR_VOLUME,
+}
+_COLLECTOR_POD_FIELDS: Final = _POD_FIELDS | {
+    "securityContext.runAsUser": _ONE_USER,
+    "securityContext.runAsGroup": _ONE_USER,
+    "securityContext.fsGroup": _ONE_USER,
+}
+_COLLECTOR_RESOURCES: Final = "is set by the operator; use spec.encoderCache.garbageCollection.resources"
+_COLLECTOR_CONTAINER_FIELDS: Final = {
+    "image": "is set by the operator: the collector belongs to its release",
+    "command": "is set by the operator from spec.encoderCache",
+    "args": "is set by the operator from spec.encoderCache",
+    "ports": "is set by the operator, which asks there for the store's state",
+    "resources.limits": _COLLECTOR_RESOURCES,
+    "resources.requests": _COLLECTOR_RESOURCES,
+    "securityContext.runAsUser": _ONE_USER,
+    "securityContext.runAsGroup": _ONE_USER,
+}
+_COLLECTOR_VOLUMES: Final = {names.ENCODER_CACHE_VOLUME: _CACHE_VOLUME}
+_COLLECTOR_MOUNTS: Final = {names.ENCODER_CACHE_PATH: _CACHE_VOLUME}
 _PROXY_CONTAINER_FIELDS: Final = {
     "image": "is set by the operator: the proxy belongs to its release",
     "command": "is set by the operator from spec.proxy",
@@ -80,7 +107,12 @@ _PROXY_CONTAINER_FIELDS: Final = {
     "ports": "is set by the operator; use spec.proxy.service.port",
 }
 
+_EXTRA_CONFIG: Final = "spec.encoderCache.extraConfig"
+_PYTHONPATH: Final = "PYTHONPATH"
 _EXAMPLE_OWNED: Final = "shared_storage_path"  # ECExampleConnector: the directory of the model version
+_MANAGED_OWNED: Final = frozenset({"root", "version", "claim", "inputs", "min_idle_seconds"})
+_MANAGED_SETTINGS: Final = frozenset({"local_bytes", "probe_timeout_seconds", "write_timeout_seconds", "io_threads"})
+"""Of `epd.connector.managed`, whose keys in `ec_connector_extra_config` these are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +131,16 @@ _ENGINE_RULES: Final = _PodTemplateRules(
     pod=_ENGINE_POD_FIELDS,
     container=names.ENGINE_CONTAINER,
     container_fields=_ENGINE_CONTAINER_FIELDS,
-    env=OWNED_ENV,
+    env=OWNED_ENV | {_PYTHONPATH: "is set by the operator; use env of spec.engine or of the role"},
     volumes=_ENGINE_VOLUMES,
     mounts=_ENGINE_MOUNTS,
+)
+_COLLECTOR_RULES: Final = _PodTemplateRules(
+    pod=_COLLECTOR_POD_FIELDS,
+    container=names.COLLECTOR_CONTAINER,
+    container_fields=_COLLECTOR_CONTAINER_FIELDS,
+    volumes=_COLLECTOR_VOLUMES,
+    mounts=_COLLECTOR_MOUNTS,
 )
 _PROXY_RULES: Final = _PodTemplateRules(
     pod=_PROXY_POD_FIELDS,
@@ -127,6 +166,9 @@ def _spec_problems(spec: Spec) -> Iterator[Problem]:
         if role is not None:
             yield from _role(path, role)
     yield from _connector(spec)
+    if spec.encoder_cache is not None:
+        path = "spec.encoderCache.garbageCollection.podTemplate"
+        yield from _pod_template(path, spec.encoder_cache.garbage_collection.pod_template, _COLLECTOR_RULES)
     yield from _pod_template("spec.proxy.podTemplate", spec.proxy.pod_template, _PROXY_RULES)
 
 
@@ -173,11 +215,48 @@ def _env(path: str, variables: Sequence[EnvVar]) -> Iterator[Problem]:
 
 def _connector(spec: Spec) -> Iterator[Problem]:
     cache = spec.encoder_cache
-    if cache and cache.connector is ConnectorKind.EXAMPLE and _EXAMPLE_OWNED in cache.extra_config:
+    if cache is None:
+        return
+    if cache.connector is ConnectorKind.EXAMPLE and _EXAMPLE_OWNED in cache.extra_config:
         yield _owned(
-            f"spec.encoderCache.extraConfig.{_EXAMPLE_OWNED}",
+            f"{_EXTRA_CONFIG}.{_EXAMPLE_OWNED}",
             "is set by the operator to the model version's directory on spec.encoderCache.volume",
         )
+    if cache.connector is ConnectorKind.MANAGED:
+        yield from _managed_settings(cache.extra_config)
+        for path, env in _environments(spec):
+            yield from _module_path(path, env)
+
+
+def _managed_settings(given: JSONObject) -> Iterator[Problem]:
+    """A misspelt setting would be ignored without a word."""
+    for key, value in given.items():
+        path = f"{_EXTRA_CONFIG}.{key}"
+        if key in _MANAGED_OWNED:
+            yield _owned(path, "is set by the operator from spec.encoderCache")
+        elif key not in _MANAGED_SETTINGS:
+            known = ", ".join(sorted(_MANAGED_SETTINGS))
+            yield _invalid(path, f"is no setting of connector: Managed, which has {known}")
+        elif isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            yield _invalid(path, "must be a number greater than 0")
+
+
+def _environments(spec: Spec) -> Iterator[tuple[str, Sequence[EnvVar]]]:
+    yield "spec.engine.env", spec.engine.env
+    for name, role in (("encode", spec.encode), ("prefillDecode", spec.prefill_decode)):
+        if role is not None:
+            yield f"spec.{name}.env", role.env
+
+
+def _module_path(path: str, variables: Sequence[EnvVar]) -> Iterator[Problem]:
+    """The operator puts its connector before the value, which it must know for that."""
+    for index, variable in enumerate(variables):
+        if variable.name == _PYTHONPATH and variable.value_from is not None:
+            yield _invalid(
+                f"{path}[{index}].valueFrom",
+                "PYTHONPATH must be given as a value with connector: Managed, whose own path the operator puts before "
+                "it; install the modules in the image, or give the path as a value",
+            )
 
 
 def _pod_template(path: str, template: JSONObject, rules: _PodTemplateRules) -> Iterator[Problem]:

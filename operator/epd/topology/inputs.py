@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from epd.api.names import Role
-from epd.api.types import EPDDeployment, Spec
+from epd.api.types import ConnectorKind, EPDDeployment, Spec
 from epd.topology.canonical import digest
 from epd.topology.containers import containers
 from epd.topology.roles import role_spec_of, roles_of
@@ -31,7 +31,10 @@ def _cache_inputs(epd: EPDDeployment) -> dict[str, Any] | None:
     cache = epd.spec.encoder_cache
     if cache is None:
         return None
-    inputs = _given(cache, exclude={"reclaim_policy", "volume"})
+    inputs = _given(cache, exclude={"reclaim_policy", "volume", "connector", "garbage_collection"})
+    inputs["connector"] = str(cache.connector)  # by name, whichever is the default
+    if cache.connector is ConnectorKind.MANAGED:
+        inputs["minIdle"] = _given(cache.garbage_collection, include={"min_idle"})
     if cache.volume and cache.volume.volume_claim_template:
         inputs["accessModes"] = cache.volume.volume_claim_template.spec.get("accessModes")
     if cache.volume and cache.volume.persistent_volume_claim:

@@ -77,6 +77,7 @@ def test_lists_say_how_they_merge() -> None:
         "spec.prefillDecode.env": ["name"],
         "spec.imagePullSecrets": ["name"],
         "status.roles": ["name"],
+        "status.encoderCache.versions": ["name"],
         "status.conditions": ["type"],
     }
     for path, node in maps.items():
@@ -98,8 +99,16 @@ def test_defaults() -> None:
     assert written == {
         "spec.model.dtype": "auto",
         "spec.engine.device": "Auto",
-        "spec.encoderCache.connector": "Example",
+        "spec.encoderCache.connector": "Managed",
         "spec.encoderCache.hashAlgorithm": "BLAKE3",
+        "spec.encoderCache.garbageCollection": {},
+        "spec.encoderCache.garbageCollection.enabled": True,
+        "spec.encoderCache.garbageCollection.versionGracePeriod": "1h",
+        "spec.encoderCache.garbageCollection.minIdle": "30m",
+        "spec.encoderCache.garbageCollection.highWatermarkPercent": 85,
+        "spec.encoderCache.garbageCollection.lowWatermarkPercent": 70,
+        "spec.encoderCache.garbageCollection.dryRun": False,
+        "spec.encoderCache.garbageCollection.evictLiveEntries": False,
         "spec.proxy": {},
         "spec.proxy.replicas": 2,
         "spec.proxy.encoderFailurePolicy": "Fallback",
