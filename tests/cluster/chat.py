@@ -31,19 +31,19 @@ COLOURS = {
 """What models/tinyvlm was trained to name."""
 QUESTIONS = ("what colour is this", "what colour is the picture", "name the colour", "which colour do you see")
 SIZE = 112
-"""Pixels along a side, as in training."""
+"""Pixels along a side, as in training; the model names colours reliably at this size alone."""
 
 _seeds = itertools.count(int.from_bytes(os.urandom(4), "big"))
 
 
-def picture(colour: str) -> str:
-    """A `data:` URL of a PNG in that colour, with noise that makes it unlike any other."""
+def picture(colour: str, *, size: int = SIZE) -> str:
+    """A `data:` URL of a PNG in that colour, `size` pixels square, with noise that makes it unlike any other."""
     rng = random.Random(next(_seeds))
     red, green, blue = COLOURS[colour]
-    image = Image.new("RGB", (SIZE, SIZE), (red, green, blue))
+    image = Image.new("RGB", (size, size), (red, green, blue))
     for _ in range(40):  # a few pixels: enough for new bytes, too few for another colour
         shade = tuple(min(255, max(0, value + rng.randint(-12, 12))) for value in (red, green, blue))
-        image.putpixel((rng.randrange(SIZE), rng.randrange(SIZE)), (shade[0], shade[1], shade[2]))
+        image.putpixel((rng.randrange(size), rng.randrange(size)), (shade[0], shade[1], shade[2]))
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
