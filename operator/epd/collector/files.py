@@ -1,0 +1,186 @@
+"""The file system as the collector sees it: `os`'s functions, and directories opened so that nothing leads elsewhere.
+
+Every call names one component below a directory that is already open, or an open file: no path can be swapped under it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, Final, Protocol
+
+DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPENAT2: Final = 437
+"""Number of openat2(2) on every architecture but alpha (Linux 5.6)."""
+_RESOLVE: Final = 0x01 | 0x02 | 0x04 | 0x08
+"""NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH (linux/openat2.h)."""
+_WITHOUT: Final = frozenset({errno.ENOSYS, errno.EPERM, errno.E2BIG, errno.EINVAL})
+"""How old kernels and seccomp profiles answer openat2."""
+_ATTEMPTS: Final = 8
+"""openat2 answers EAGAIN when something is renamed meanwhile; a rename that goes on for 8 calls is an attack."""
+
+
+class Entry(Protocol):
+    """What `os.scandir` yields."""
+
+    @property
+    def name(self) -> str:
+        """Name in the directory."""
+
+    def is_dir(self, *, follow_symlinks: bool = ...) -> bool:
+        """As os.DirEntry.is_dir; without a system call where the file system tells types in its directories."""
+
+
+class Files(Protocol):
+    """The functions of `os` that the collector calls, with `os`'s signatures and errors, and `open_directory`."""
+
+    def open(self, path: str, flags: int, mode: int = ..., *, dir_fd: int | None = ...) -> int:
+        """As os.open."""
+
+    def close(self, fd: int, /) -> None:
+        """As os.close."""
+
+    def read(self, fd: int, length: int, /) -> bytes:
+        """As os.read."""
+
+    def write(self, fd: int, data: bytes, /) -> int:
+        """As os.write."""
+
+    def fstat(self, fd: int) -> os.stat_result:
+        """As os.fstat."""
+
+    def stat(self, path: str, *, dir_fd: int | None = ..., follow_symlinks: bool = ...) -> os.stat_result:
+        """As os.stat."""
+
+    def mkdir(self, path: str, mode: int = ..., *, dir_fd: int | None = ...) -> None:
+        """As os.mkdir."""
+
+    def rmdir(self, path: str, *, dir_fd: int | None = ...) -> None:
+        """As os.rmdir."""
+
+    def unlink(self, path: str, *, dir_fd: int | None = ...) -> None:
+        """As os.unlink."""
+
+    def link(
+        self,
+        src: str,
+        dst: str,
+        *,
+        src_dir_fd: int | None = ...,
+        dst_dir_fd: int | None = ...,
+        follow_symlinks: bool = ...,
+    ) -> None:
+        """As os.link."""
+
+    def rename(self, src: str, dst: str, *, src_dir_fd: int | None = ..., dst_dir_fd: int | None = ...) -> None:
+        """As os.rename."""
+
+    def utime(self, path: str, times: None = ..., *, dir_fd: int | None = ..., follow_symlinks: bool = ...) -> None:
+        """As os.utime; None is the time of whoever keeps the file system: the server's on NFS."""
+
+    def fsync(self, fd: int) -> None:
+        """As os.fsync."""
+
+    def fchmod(self, fd: int, mode: int) -> None:
+        """As os.fchmod."""
+
+    def scandir(self, path: int, /) -> AbstractContextManager[Iterator[Entry]]:
+        """As os.scandir of an open directory."""
+
+    def fstatvfs(self, fd: int, /) -> os.statvfs_result:
+        """As os.fstatvfs."""
+
+    def open_directory(self, name: str, *, dir_fd: int) -> int:
+        """Open a directory that is a plain child, on the same mount, of an open one. Raises OSError."""
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_HOW_SIZE: Final = ctypes.c_size_t(ctypes.sizeof(_OpenHow))
+
+
+class KernelFiles:
+    """The real file system. `openat2=False` takes the way of kernels without it."""
+
+    open = staticmethod(os.open)
+    close = staticmethod(os.close)
+    read = staticmethod(os.read)
+    write = staticmethod(os.write)
+    fstat = staticmethod(os.fstat)
+    stat = staticmethod(os.stat)
+    mkdir = staticmethod(os.mkdir)
+    rmdir = staticmethod(os.rmdir)
+    unlink = staticmethod(os.unlink)
+    link = staticmethod(os.link)
+    rename = staticmethod(os.rename)
+    utime = staticmethod(os.utime)
+    fsync = staticmethod(os.fsync)
+    fchmod = staticmethod(os.fchmod)
+    fstatvfs = staticmethod(os.fstatvfs)
+
+    def __init__(self, *, openat2: bool = True) -> None:
+        self._openat2 = openat2
+        self._syscall: Any = ctypes.CDLL(None, use_errno=True).syscall
+        self._how = _OpenHow(flags=DIRECTORY, mode=0, resolve=_RESOLVE)
+
+    def scandir(self, path: int, /) -> AbstractContextManager[Iterator[Entry]]:
+        """As os.scandir of an open directory."""
+        return os.scandir(path)
+
+    def open_directory(self, name: str, *, dir_fd: int) -> int:
+        """Open a directory that is a plain child, on the same mount, of an open one.
+
+        Raises:
+            OSError: ENOENT, ENOTDIR, ELOOP for a symbolic link, EXDEV for another mount or a name with a path in it.
+        """
+        if "/" in name or name in ("", ".", ".."):
+            raise OSError(errno.EXDEV, "not the name of a child", name)
+        while self._openat2:
+            fd, number = self._try_openat2(name, dir_fd)
+            if fd >= 0:
+                return fd
+            if number not in _WITHOUT:
+                raise OSError(number, os.strerror(number), name)
+            self._openat2 = False
+        return self._open_and_compare(name, dir_fd)
+
+    def _try_openat2(self, name: str, dir_fd: int) -> tuple[int, int]:
+        number = 0
+        for _ in range(_ATTEMPTS):
+            fd = self._syscall(_OPENAT2, dir_fd, os.fsencode(name), ctypes.byref(self._how), _HOW_SIZE)
+            number = ctypes.get_errno() if fd < 0 else 0
+            if number not in (errno.EAGAIN, errno.EINTR):
+                return fd, number
+        return -1, number
+
+    def _open_and_compare(self, name: str, dir_fd: int) -> int:
+        fd = os.open(name, DIRECTORY, dir_fd=dir_fd)
+        try:
+            if os.fstat(fd).st_dev != os.fstat(dir_fd).st_dev or _mount_of(fd) != _mount_of(dir_fd):
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), name)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+
+def _mount_of(fd: int) -> str:
+    """Return the id of the mount that a file was opened through; a bind mount has the device of its source."""
+    with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as lines:
+        return next((line for line in lines if line.startswith("mnt_id:")), "")
+
+
+@contextmanager
+def directory(files: Files, name: str, *, dir_fd: int) -> Iterator[int]:
+    """Hold a child directory open. Raises OSError."""
+    fd = files.open_directory(name, dir_fd=dir_fd)
+    try:
+        yield fd
+    finally:
+        with suppress(OSError):
+            files.close(fd)
