@@ -42,9 +42,9 @@ class CachedVersionStatus(ApiModel):
 class PolicyStatus(ApiModel):
     """The policy in force: the most careful of all users of the claim."""
 
-    enabled: bool = True
+    enabled: bool
     """Whether anything may be deleted."""
-    dry_run: bool = False
+    dry_run: bool
     """Whether the collector only says what it would delete."""
     version_grace_period: str = Field("", max_length=_SIZE)
     """How long a version must be unused."""
@@ -52,9 +52,9 @@ class PolicyStatus(ApiModel):
     """How long an entry may be unused; absent for no limit."""
     min_idle: str = Field("", max_length=_SIZE)
     """Entries used more recently stay."""
-    high_watermark_percent: int = Field(0, ge=0, le=100)
+    high_watermark_percent: int = Field(ge=0, le=100)
     """Share above which entries are deleted."""
-    low_watermark_percent: int = Field(0, ge=0, le=100)
+    low_watermark_percent: int = Field(ge=0, le=100)
     """Share down to which they are deleted."""
     origins: dict[str, Name] = Field(default_factory=dict, json_schema_extra={"maxProperties": 16})
     """Field of garbageCollection -> the EPDDeployment whose value counts."""
@@ -65,9 +65,9 @@ class LastCollectionStatus(ApiModel):
 
     finished: str = Field("", max_length=_TIME)
     """When it ended."""
-    removed_entries: int = Field(0, ge=0, json_schema_extra={"format": "int64"})
+    removed_entries: int = Field(ge=0, json_schema_extra={"format": "int64"})
     """Entries deleted one by one."""
-    removed_versions: int = Field(0, ge=0)
+    removed_versions: int = Field(ge=0)
     """Versions deleted as a whole."""
     freed: str = Field("", max_length=_SIZE)
     """Size that it freed, for example `1.2Gi`."""

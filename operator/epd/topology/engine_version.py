@@ -6,10 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from epd.api.types import EngineSpec, EngineVersionOrigin, EngineVersionStatus
+from epd.api.types import ConnectorKind, EncoderCacheSpec, EngineSpec, EngineVersionOrigin, EngineVersionStatus
 
 OLDEST: Final = (0, 28)
 """First release whose encoders report each item's metadata and emit no token (vLLM #50390, #52697)."""
+OLDEST_MANAGED: Final = (0, 31)
+"""First release with the hooks that the Managed connector needs (`ECConnectorBase` of vLLM 0.31)."""
 NEWEST: Final = (0, 33)
 """Newest release whose flags were read; a newer one gets the same flags."""
 
@@ -59,20 +61,30 @@ def engine_version(engine: EngineSpec) -> EngineVersion:
     return EngineVersion(release=NEWEST, text=".".join(map(str, NEWEST)), origin=EngineVersionOrigin.ASSUMED)
 
 
-def unsupported(version: EngineVersion) -> str | None:
-    """Return why this operator can't run `version`, with the fix; None when it can.
+def unsupported(version: EngineVersion, *, cache: EncoderCacheSpec | None = None) -> str | None:
+    """Return why this operator can't run `version` with this encoder cache, with the fix; None when it can.
 
     A release newer than the newest known is let through: vLLM rarely removes what we use, and its own words at start
     are better than a refusal that only a new operator lifts.
     """
-    if version.release >= OLDEST:
+    managed = cache is not None and cache.connector is ConnectorKind.MANAGED
+    if version.release >= (OLDEST_MANAGED if managed else OLDEST):
         return None
-    oldest, newest = (".".join(map(str, release)) for release in (OLDEST, NEWEST))
+    found = f"vLLM {version.text} (read from {_WHENCE[version.origin]}) is older than "
+    otherwise = "if the image holds one, say so in spec.engine.version."
+    if version.release < OLDEST:
+        return (
+            f"{found}{_text(OLDEST)}, the first release whose encoders can stand alone. Use an image of "
+            f"{_text(OLDEST_MANAGED if managed else OLDEST)} to {_text(NEWEST)}; {otherwise}"
+        )
     return (
-        f"vLLM {version.text} (read from {_WHENCE[version.origin]}) is older than {oldest}, the first release whose "
-        f"encoders can stand alone. Use an image of {oldest} to {newest}; if the image holds one, say so in "
-        f"spec.engine.version."
+        f"{found}{_text(OLDEST_MANAGED)}, the first release that spec.encoderCache.connector: Managed can be loaded "
+        f"into. Use an image of {_text(OLDEST_MANAGED)} to {_text(NEWEST)}, or connector: Example; {otherwise}"
     )
+
+
+def _text(release: tuple[int, int]) -> str:
+    return ".".join(map(str, release))
 
 
 _WHENCE: Final = {

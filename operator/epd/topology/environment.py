@@ -1,10 +1,10 @@
-"""The engine's environment: writable places, no telemetry, offline switches, the runner on CPU. Pure."""
+"""The engine's environment: writable places, no telemetry, offline switches, our connector, the runner on CPU. Pure."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from epd.api.names import Role
+from epd.api.names import CONNECTOR_PATH, Role
 from epd.api.types import ConnectorKind, Device, ModelSource, Spec
 from epd.topology.containers import env_var
 from epd.topology.roles import device_of, role_spec_of
@@ -29,6 +29,8 @@ _OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 _CPU: Final = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
 """On a CPU, runner V2 would build no encoder-only runner (`vllm/v1/worker/cpu_worker.py`)."""
 
+_MODULE_PATH: Final = "PYTHONPATH"
+
 
 def _hub(spec: Spec) -> list[dict[str, Any]]:
     if model_claim(spec) is not None:
@@ -48,16 +50,37 @@ def _side_channel(spec: Spec) -> list[dict[str, Any]]:
     return [{"name": "VLLM_EC_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
 
 
+def _pod_uid(spec: Spec) -> list[dict[str, Any]]:
+    """Names what the Managed connector holds on the claim, so that the collector knows whose it is."""
+    if not _is_managed(spec):
+        return []
+    return [{"name": "EPD_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}]
+
+
+def _is_managed(spec: Spec) -> bool:
+    return spec.encoder_cache is not None and spec.encoder_cache.connector is ConnectorKind.MANAGED
+
+
+def _with_connector(variables: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Our connector's path before the user's own, at its place: it may refer to variables before it."""
+    given = next((variable.get("value", "") for variable in variables if variable["name"] == _MODULE_PATH), "")
+    ours = {"name": _MODULE_PATH, "value": f"{CONNECTOR_PATH}:{given}" if given else CONNECTOR_PATH}
+    if not any(variable["name"] == _MODULE_PATH for variable in variables):
+        return [*variables, ours]
+    return [ours if variable["name"] == _MODULE_PATH else variable for variable in variables]
+
+
 def engine_env(spec: Spec, role: Role) -> list[dict[str, Any]]:
     """Return the container's `env` for one role, each name once.
 
     A name given again takes the later value and keeps its place, in the order operator, engine, role: variables refer
-    to earlier ones.
+    to earlier ones. Only to the module path the Managed connector's is added in front.
     """
     plain = _PLACES | _TELEMETRY | _MEDIA | (_OFFLINE if offline(spec) else {})
     if device_of(spec, role) is Device.CPU:
         plain |= _CPU
     given = [*spec.engine.env, *role_spec_of(spec, role).env]
     variables = [{"name": name, "value": value} for name, value in plain.items()]
-    variables += [*_hub(spec), *_side_channel(spec), *map(env_var, given)]
-    return list({variable["name"]: variable for variable in variables}.values())
+    variables += [*_hub(spec), *_side_channel(spec), *_pod_uid(spec), *map(env_var, given)]
+    unique = list({variable["name"]: variable for variable in variables}.values())
+    return _with_connector(unique) if _is_managed(spec) else unique

@@ -1,8 +1,9 @@
 """The engine's command line: the one place where vLLM's flags are written. Pure.
 
 Facts are from vLLM 0.28 to 0.33: `engine/arg_utils.py`, `config/vllm.py`, `config/ec_transfer.py`,
-`distributed/ec_transfer/ec_connector/example_connector.py`. Whatever is written here works in all of these releases;
-keys that some refuse (`ec_rank` and the like, gone since 0.32) are not used.
+`distributed/ec_transfer/ec_connector/example_connector.py`. Whatever is written here works in all of these releases,
+but for the Managed connector (`engine_version`); keys that some refuse (`ec_rank` and the like, gone since 0.32) are
+not used.
 """
 
 from __future__ import annotations
@@ -12,16 +13,28 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from epd.api.names import Role
-from epd.api.types import ConnectorKind, Device, EncoderCacheSpec, EPDDeployment, HashAlgorithm, Spec, Topology
+from epd.api.names import CONNECTOR_PACKAGE, ENCODER_CACHE_PATH, Role
+from epd.api.quantity import duration_seconds
+from epd.api.types import (
+    ClaimRef,
+    ConnectorKind,
+    Device,
+    EncoderCacheSpec,
+    EPDDeployment,
+    HashAlgorithm,
+    Spec,
+    Topology,
+)
 from epd.topology.arguments import last_value
 from epd.topology.canonical import canonical_json
-from epd.topology.model_version import model_version
+from epd.topology.model_version import model_version, record_inputs
 from epd.topology.roles import device_of, drain_seconds, role_spec_of, topology_of
 from epd.topology.storage import encoder_cache_claim, model_claim, model_reference, version_directory
 
 COMMAND: Final = ("vllm", "serve")
 
+_MANAGED_CONNECTOR: Final = "ManagedECConnector"
+_MANAGED_MODULE: Final = f"{CONNECTOR_PACKAGE}.managed"
 _EXAMPLE_CONNECTOR: Final = "ECExampleConnector"
 _SHARED_STORAGE: Final = "shared_storage_path"
 """The key of vLLM's example connector for its directory."""
@@ -61,7 +74,23 @@ def ec_role(spec: Spec, role: Role) -> str:
     return "ec_both" if topology_of(spec) is Topology.AGGREGATED else "ec_consumer"
 
 
-def _connector(cache: EncoderCacheSpec, directory: str | None) -> dict[str, Any]:
+def _managed(epd: EPDDeployment, cache: EncoderCacheSpec, claim: ClaimRef) -> dict[str, Any]:
+    """The keys that `epd.connector.managed` reads. Ours win: another root or version would mix up caches."""
+    ours = {
+        "root": ENCODER_CACHE_PATH,
+        "version": model_version(epd.spec),
+        "claim": f"{epd.metadata.namespace}/{claim.claim_name}",
+        "inputs": record_inputs(epd.spec),
+        "min_idle_seconds": duration_seconds(cache.garbage_collection.min_idle),
+    }
+    return {
+        "ec_connector": _MANAGED_CONNECTOR,
+        "ec_connector_module_path": _MANAGED_MODULE,
+        "ec_connector_extra_config": cache.extra_config | ours,
+    }
+
+
+def _plain_connector(cache: EncoderCacheSpec, directory: str | None) -> dict[str, Any]:
     place = {_SHARED_STORAGE: directory} if directory else {}
     if cache.connector is ConnectorKind.CUSTOM and cache.custom:
         return {
@@ -77,11 +106,13 @@ def ec_transfer_config(epd: EPDDeployment, role: Role) -> dict[str, Any] | None:
 
     A custom connector with a volume gets the version's directory under the example connector's key.
     """
-    cache = epd.spec.encoder_cache
+    cache, claim = epd.spec.encoder_cache, encoder_cache_claim(epd)
     if cache is None:
         return None
-    directory = version_directory(model_version(epd.spec)) if encoder_cache_claim(epd) else None
-    return _connector(cache, directory) | {"ec_role": ec_role(epd.spec, role)}
+    if cache.connector is ConnectorKind.MANAGED and claim:
+        return _managed(epd, cache, claim) | {"ec_role": ec_role(epd.spec, role)}
+    directory = version_directory(model_version(epd.spec)) if claim else None
+    return _plain_connector(cache, directory) | {"ec_role": ec_role(epd.spec, role)}
 
 
 def _model_flags(spec: Spec) -> list[str]:

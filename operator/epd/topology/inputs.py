@@ -32,7 +32,8 @@ def _cache_inputs(epd: EPDDeployment) -> dict[str, Any] | None:
     if cache is None:
         return None
     inputs = _given(cache, exclude={"reclaim_policy", "volume", "connector", "garbage_collection"})
-    inputs["connector"] = str(cache.connector)  # by name, whichever is the default
+    if cache.connector is not ConnectorKind.EXAMPLE:  # the default of the first version, whose hashes stand
+        inputs["connector"] = str(cache.connector)
     if cache.connector is ConnectorKind.MANAGED:
         inputs["minIdle"] = _given(cache.garbage_collection, include={"min_idle"})
     if cache.volume and cache.volume.volume_claim_template:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from epd.api.types import EncoderCacheSpec, EngineVersionOrigin, JSONObject, Spec
 from epd.topology.arguments import Argument, parse
-from epd.topology.canonical import digest
+from epd.topology.canonical import canonical_json, digest
 from epd.topology.containers import containers
 from epd.topology.engine_version import engine_version
 from epd.topology.harmless import TOWER_LORA_FLAG, flag_is_harmless, variable_is_harmless
@@ -23,6 +23,9 @@ _SLUG_LENGTH: Final = 40
 """`v1-`, slug, `-` and 12 digits stay within the 63 characters of a label value."""
 _HASH_LENGTH: Final = 12
 """48 bits: a thousand versions on one claim collide with a probability below 2e-9."""
+RECORD_LIMIT: Final = 16_384
+"""Bytes: an eighth of what one word of a command line may hold; the connector's other settings need room too."""
+_DESCRIPTION_LENGTH: Final = 12
 
 _Inputs = dict[str, Any]
 
@@ -115,6 +118,38 @@ def version_inputs(spec: Spec) -> _Inputs:
             "containers": _container_inputs(spec),
         }
     )
+
+
+def _described(value: Any) -> dict[str, Any]:
+    text = canonical_json(value)
+    return {"sha256": digest(value, length=_DESCRIPTION_LENGTH), "bytes": len(text)}
+
+
+def _without_values(containers: Mapping[str, Any]) -> _Inputs:
+    """Of variables the name and a hash: their values may be secrets, which have no business on a shared volume."""
+    return {
+        place: {
+            part: {name: _described(value) for name, value in given.items()} if part == "env" else given
+            for part, given in parts.items()
+        }
+        for place, parts in containers.items()
+    }
+
+
+def record_inputs(spec: Spec) -> _Inputs:
+    """Return `version_inputs` for the record that the version has on the claim, for people who compare two of them.
+
+    It travels in an engine's command line, whose words are limited to 128 KiB by Linux (`MAX_ARG_STRLEN`): the largest
+    parts are replaced by their size and hash until all fits `RECORD_LIMIT`.
+    """
+    inputs = version_inputs(spec)
+    if "containers" in inputs:
+        inputs["containers"] = _without_values(inputs["containers"])
+    for part in sorted(inputs, key=lambda part: len(canonical_json(inputs[part])), reverse=True):
+        if len(canonical_json(inputs)) <= RECORD_LIMIT:
+            break
+        inputs[part] = _described(inputs[part])
+    return inputs
 
 
 def model_version(spec: Spec) -> str:
