@@ -14,7 +14,8 @@ from epd.api.names import Role
 from epd.proxy.media import MediaItem
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member, Members
-from epd.proxy.requests import CHAT_PATH, ParsedRequest, primer_body, reported_identifiers
+from epd.proxy.requests import CHAT_PATH, ParsedRequest, primer_body
+from epd.proxy.rewrite import Reported, read_report
 from epd.proxy.routing import InFlight, choose_encoder
 from epd.proxy.transport import Call, Cause, Transport, TransportError
 
@@ -24,10 +25,10 @@ NO_ENCODER = "no-encoder"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoded:
-    """Items were encoded by `encoder`. `identifiers` has, by the item's key, what it was published under."""
+    """Items were encoded by `encoder`. `reported` has what it said of each, by the item's key."""
 
     encoder: str
-    identifiers: Mapping[str, str]
+    reported: Mapping[str, Reported]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,8 @@ class Encoding:
         """
         items = {self._key(order, item): item for item in order.request.items}
         joined = {key: self._flights[key] for key in items if key in self._flights}
-        results = await self._run(order, {key: item for key, item in items.items() if key not in joined}, joined)
+        mine = {key: item for key, item in items.items() if key not in joined}
+        results = await self._run(order, mine, {items[key].key: flight for key, flight in joined.items()})
         # another request's primer may have failed for another item's sake, so its failure is not ours
         unmet = {key: items[key] for key, flight in joined.items() if isinstance(flight.task.result(), EncodeFailure)}
         self._metrics.encoded("coalesced", len(joined) - len(unmet))
@@ -92,7 +94,7 @@ class Encoding:
     async def _run(
         self, order: EncodeOrder, items: Mapping[str, MediaItem], joined: Mapping[str, _Flight]
     ) -> list[Encoded | EncodeFailure]:
-        """Encode `items` by primers of our own, and wait for `joined`, whose failures are left out."""
+        """Encode `items` by primers of our own, and wait for `joined` (by item), whose failures are left out."""
         encoders = self._encoders(order)
         unserved = bool(items) and not encoders
         if unserved:
@@ -104,7 +106,7 @@ class Encoding:
             result = flight.task.result()
             if isinstance(result, Encoded):
                 # another request's items are none of this one's business
-                results.append(Encoded(encoder=result.encoder, identifiers={key: result.identifiers.get(key, "")}))
+                results.append(Encoded(encoder=result.encoder, reported={key: result.reported[key]}))
         return [*results, EncodeFailure(reason=NO_ENCODER)] if unserved else results
 
     def _encoders(self, order: EncodeOrder) -> list[Member]:
@@ -202,6 +204,5 @@ class Encoding:
             failure = EncodeFailure(reason=reason, status=answer.status, headers=answer.headers, body=body)
             return failure, Cause.STATUS
         self._metrics.encode_took(time.monotonic() - begun)
-        reported = reported_identifiers(body, len(group))
-        identifiers = {key: name for key, name in zip(group, reported, strict=True) if name}
-        return Encoded(encoder=encoder.name, identifiers=identifiers), Cause.STATUS
+        reported = dict(zip((item.key for item in group.values()), read_report(body, len(group)), strict=True))
+        return Encoded(encoder=encoder.name, reported=reported), Cause.STATUS

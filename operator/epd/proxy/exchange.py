@@ -1,4 +1,4 @@
-"""The course of one request: primers, policy, prefill side with one retry, answer.
+"""The course of one request: primers, policy, prefill side, answer.
 
 Written against `transport.py`, so it runs without sockets. Never reads pods or configuration by itself.
 """
@@ -9,10 +9,11 @@ import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from epd.api.names import Role
+from epd.proxy.attempts import Attempts, Outcome
 from epd.proxy.encoding import Encoded, EncodeFailure, EncodeOrder, Encoding
 from epd.proxy.errors import (
     EncoderUnavailableError,
@@ -21,15 +22,18 @@ from epd.proxy.errors import (
     UnavailableError,
 )
 from epd.proxy.metrics import Metrics
-from epd.proxy.pods import Member, Members
-from epd.proxy.prefill import Arrival, Attempt, PrefillSide
+from epd.proxy.pods import Members
+from epd.proxy.prefill import Arrival, PrefillSide
 from epd.proxy.requests import MODELS_PATH
+from epd.proxy.rewrite import Reported, without_pixels
 from epd.proxy.routing import InFlight, choose_prefill
 from epd.proxy.settings import EncoderFailurePolicy, Limits
-from epd.proxy.transport import Call, Cause, Reply, Transport, TransportError
+from epd.proxy.transport import Call, Reply, Transport, TransportError
 
 PAIRING_GONE: Final = "pairing-gone"
 """Reason of a fallback: the items were encoded, but no prefill-side engine of that pairing is left."""
+RESENT: Final = "resent"
+"""Reason of a fallback: the items were encoded, but an engine that got no media failed; then it got them."""
 
 MODELS_SECONDS: Final = 10
 """The list of models is in the engine's memory; this survives an event loop that is busy with a large picture."""
@@ -43,8 +47,12 @@ class _Primed:
     """What became of a request's media."""
 
     encoders: tuple[str, ...] = ()
-    identifiers: tuple[str, ...] = ()
+    reported: Mapping[str, Reported] = field(default_factory=dict)
     failure: EncodeFailure | None = None
+
+    @property
+    def identifiers(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(item.identifier for item in self.reported.values() if item.identifier))
 
     @staticmethod
     def of(results: list[Encoded | EncodeFailure]) -> _Primed:
@@ -54,37 +62,19 @@ class _Primed:
         failures.sort(key=lambda failure: failure.status is None)
         return _Primed(
             encoders=tuple(dict.fromkeys(result.encoder for result in encoded)),
-            identifiers=tuple(dict.fromkeys(name for r in encoded for name in r.identifiers.values() if name)),
+            reported={key: item for result in encoded for key, item in result.reported.items()},
             failure=failures[0] if failures else None,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """The last attempt at the prefill side, if there was an engine; `alone` says that there was no second one."""
-
-    attempt: Attempt | None = None
-    member: Member | None = None
-    alone: bool = True
-
-    @property
-    def replied(self) -> bool:
-        return self.attempt is not None and self.attempt.reply is not None
-
-    @property
-    def deserted(self) -> bool:
-        """Whether the engines that were asked failed in a way that others need not: gone, or the only one and ill."""
-        failed = self.attempt is None or self.attempt.cause is not None
-        return failed and (self.alone or not self.replied)
-
-
 class Exchange:
-    """Answers requests. `encodes` says whether the topology has encoders."""
+    """Answers requests. `encodes` says whether the topology has encoders, `rewrites` whether media may be left out."""
 
     def __init__(
         self,
         *,
         encodes: bool,
+        rewrites: bool,
         policy: EncoderFailurePolicy,
         limits: Limits,
         transport: Transport,
@@ -93,6 +83,7 @@ class Exchange:
         metrics: Metrics,
     ) -> None:
         self._encodes = encodes
+        self._rewrites = rewrites
         self._policy = policy
         self._limits = limits
         self._members = members
@@ -103,9 +94,8 @@ class Exchange:
         self._encoding = Encoding(
             transport=transport, members=members, load=load, metrics=metrics, attempt_seconds=limits.encode_seconds
         )
-        self._prefill_side = PrefillSide(
-            transport=transport, load=load, metrics=metrics, idle_seconds=limits.idle_seconds
-        )
+        prefill_side = PrefillSide(transport=transport, load=load, metrics=metrics, idle_seconds=limits.idle_seconds)
+        self._attempts = Attempts(prefill_side=prefill_side, members=members, load=load, metrics=metrics)
 
     async def answer(self, arrival: Arrival) -> Reply:
         """Answer a completion. Raises ProxyError; a cancelled call leaves nothing running behind it."""
@@ -147,7 +137,7 @@ class Exchange:
         if wants_encoders:
             # first of all: it is demand for encoders also while nobody is there to use what they encode
             self._want(len(arrival.request.items), held)
-        first = self._choose(arrival, wants_encoders=wants_encoders)
+        first = self._attempts.choose(arrival, wants_encoders=wants_encoders)
         if first is None:
             raise _no_engine()
         primed = _Primed()
@@ -160,37 +150,34 @@ class Exchange:
                 return refusal
             else:
                 fallback = self._take_fallback(primed.failure.reason, held)
+        outcome, fallback = await self._ask(arrival, first.pairing if primed.encoders else None, primed, fallback, held)
+        return self._finish(outcome, arrival, primed, fallback)
+
+    async def _ask(
+        self, arrival: Arrival, pairing: str | None, primed: _Primed, fallback: str | None, held: ExitStack
+    ) -> tuple[Outcome, str | None]:
+        """Have the request answered by the prefill side of `pairing`, if given; and the reason of a fallback by now."""
+        bare = None
+        if self._rewrites and primed.failure is None:
+            bare = without_pixels(arrival.request, primed.reported)
         # chosen only now: while the encoders worked, pods came, went and got busy
-        pairing = first.pairing if primed.encoders else None
-        outcome = await self._ask(arrival, self._choose(arrival, pairing=pairing), pairing)
+        outcome = await self._attempts.ask(arrival, self._attempts.choose(arrival, pairing=pairing), pairing, bare=bare)
+        resent = outcome.resent
         if outcome.deserted and pairing is not None and self._policy is EncoderFailurePolicy.FALLBACK:
-            stranger = self._choose(arrival, avoided=pairing)
+            stranger = self._attempts.choose(arrival, avoided=pairing)
             if stranger is not None:
                 fallback = fallback or self._take_fallback(PAIRING_GONE, held)
                 if outcome.attempt is not None and outcome.attempt.cause is not None:
                     self._metrics.retried(stranger.role, outcome.attempt.cause)
-                outcome = await self._ask(arrival, stranger, stranger.pairing, again=not outcome.replied)
-        return self._finish(outcome, arrival, primed, fallback)
+                failed_on = outcome.failed_on
+                outcome = await self._attempts.ask(arrival, stranger, stranger.pairing, failed_on=failed_on)
+        if resent and fallback is None:
+            # takes no place among those that are bounded: it costs what media that are always sent would cost
+            fallback = RESENT
+            self._metrics.fallback(RESENT)
+        return outcome, fallback
 
-    async def _ask(
-        self, arrival: Arrival, target: Member | None, pairing: str | None, *, again: bool = True
-    ) -> _Outcome:
-        """Try `target`, then once more: another engine, or the same one if only its connection broke."""
-        if target is None:
-            return _Outcome()
-        attempt = await self._prefill_side.attempt(arrival, target)
-        if attempt.cause is None or not again:
-            return _Outcome(attempt, target)
-        other = self._choose(arrival, pairing=pairing, excluded=target.name)
-        alone = other is None
-        if other is None and attempt.cause is Cause.DISCONNECTED:
-            other = target
-        if other is not None:
-            self._metrics.retried(other.role, attempt.cause)
-            attempt, target = await self._prefill_side.attempt(arrival, other), other
-        return _Outcome(attempt, target, alone=alone)
-
-    def _finish(self, outcome: _Outcome, arrival: Arrival, primed: _Primed, fallback: str | None) -> Reply:
+    def _finish(self, outcome: Outcome, arrival: Arrival, primed: _Primed, fallback: str | None) -> Reply:
         attempt, member = outcome.attempt, outcome.member
         if attempt is None or member is None:
             raise _no_engine()
@@ -242,24 +229,6 @@ class Exchange:
 
     def _end_fallback(self) -> None:
         self._fallbacks -= 1
-
-    def _choose(
-        self,
-        arrival: Arrival,
-        *,
-        pairing: str | None = None,
-        avoided: str | None = None,
-        excluded: str = "",
-        wants_encoders: bool = False,
-    ) -> Member | None:
-        """Choose an engine: of `pairing` if given, never of the pairing `avoided`, never the one named `excluded`."""
-        members = [
-            member
-            for member in self._members.ready(Role.PREFILL_DECODE)
-            if member.pairing != avoided and pairing in (None, member.pairing)
-        ]
-        encoders = {m.pairing for m in self._members.ready(Role.ENCODE)} if wants_encoders else None
-        return choose_prefill(arrival.request_id, members, self._load, excluded={excluded}, encoder_pairings=encoders)
 
 
 def _no_engine() -> UnavailableError:

@@ -87,8 +87,7 @@ def _add_members(parser: argparse.ArgumentParser) -> None:
         "--prefill-servers-urls", default="", metavar="URLS", help='only "disable", "none" or empty so far'
     )
     group.add_argument("--decode-servers-urls", default="", metavar="URLS", help=f"prefill-decode engines, {servers}")
-    # of vLLM's script; each may only say what this proxy does anyway
-    group.add_argument("--no-rewrite", action="store_true", help="as always so far: decode servers get the media too")
+    # of vLLM's script; it may only say what this proxy does anyway
     group.add_argument("--decode-retries", type=int, choices=(1,), default=1, help="as always: one")
 
 
@@ -115,6 +114,14 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         default=EncoderFailurePolicy.FALLBACK,
         help="after a retry: the prefill side encodes, or 503 (default %(default)s)",
     )
+    switch = group.add_mutually_exclusive_group()
+    switch.add_argument(
+        "--rewrite",
+        action="store_true",
+        help="send the encoder's metadata instead of media to the prefill side; needs vLLM 0.30 and a connector that "
+        "survives missing entries, which ECExampleConnector does not (default: media are sent too)",
+    )
+    switch.add_argument("--no-rewrite", action="store_false", dest="rewrite", help="the default, unlike vLLM's script")
     _duration(group, "--request-timeout", limits.request_seconds, "longest request, from arrival to its last byte")
     _duration(group, "--encode-timeout", limits.encode_seconds, "longest attempt of one encoder")
     _duration(group, "--idle-timeout", limits.idle_seconds, "longest silence within a stream")
@@ -187,6 +194,7 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         media=MediaPolicy(
             allowed_domains=args.allowed_media_domains, hash_algorithm=args.hash_algorithm, salt=args.salt
         ),
+        rewrite=args.rewrite,
         drain=Drain(delay_seconds=args.drain_delay, timeout_seconds=args.drain_timeout),
         suspended=args.suspended,
         debug=args.debug,

@@ -66,6 +66,18 @@ class Metrics:
         self._retries = Counter(
             "epd_proxy_retries", "Second attempts on another engine, by cause", (*_ROLE, "cause"), registry=r
         )
+        self._rewritten = Counter(
+            "epd_proxy_rewritten_requests",
+            "Requests sent to the prefill side without the media of one modality at least",
+            _BASE,
+            registry=r,
+        ).labels(*self._base)
+        self._resends = Counter(
+            "epd_proxy_resends",
+            "Requests that failed without media and were sent again with them, by cause",
+            (*_BASE, "cause"),
+            registry=r,
+        )
         self._encode_seconds = Histogram(
             "epd_proxy_encode_seconds", "Duration of a primer", _ROLE, buckets=_SECONDS, registry=r
         ).labels(*self._encode)
@@ -114,6 +126,14 @@ class Metrics:
         """A second engine of `role` is tried."""
         self._retries.labels(*self._base, str(role), str(cause)).inc()
 
+    def rewritten(self) -> None:
+        """A request goes to the prefill side without media."""
+        self._rewritten.inc()
+
+    def resent(self, cause: Cause) -> None:
+        """A request that failed without media is sent with them."""
+        self._resends.labels(*self._base, str(cause)).inc()
+
     def first_token(self, seconds: float) -> None:
         """A stream showed its first content `seconds` after the request came."""
         self._first_token.observe(seconds)
@@ -145,6 +165,7 @@ class Metrics:
             ("encodes", self._encodes),
             ("fallbacks", self._fallbacks),
             ("retries", self._retries),
+            ("resends", self._resends),
         ):
             sums: Tally[str] = Tally()
             for metric in counter.collect():

@@ -89,8 +89,8 @@ class PrefillSide:
         self._metrics = metrics
         self._idle_seconds = idle_seconds
 
-    async def attempt(self, arrival: Arrival, member: Member) -> Attempt:
-        """Send the request to `member`. Never raises for what the engine does."""
+    async def attempt(self, arrival: Arrival, member: Member, body: bytes | None = None) -> Attempt:
+        """Send the request to `member`, with `body` if given. Never raises for what the engine does."""
         with ExitStack() as held:
             self._load.begin(member.name)
             held.callback(self._load.end, member.name)
@@ -98,7 +98,7 @@ class PrefillSide:
                 address=member.address,
                 path=arrival.path,
                 headers={**arrival.headers, "content-type": "application/json", "x-request-id": arrival.request_id},
-                body=arrival.request.body,
+                body=arrival.request.body if body is None else body,
             )
             try:
                 answer = await self._transport.send(call)

@@ -44,6 +44,7 @@ async def serve(settings: Settings) -> None:
         transport = await stack.enter_async_context(HttpTransport())
         exchange = Exchange(
             encodes=settings.encodes,
+            rewrites=settings.rewrite,
             policy=settings.policy,
             limits=settings.limits,
             transport=transport,

@@ -6,8 +6,9 @@ Pure: bytes and dicts in, bytes and frozen values out. Never decides where a req
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from epd.proxy.errors import InvalidRequestError
@@ -42,12 +43,22 @@ _TEXT_TYPES: Final = frozenset({"text", "input_text", "output_text", "refusal", 
 _TRANSFER_MARK: Final = b"transfer_params"
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the part of an item stands in a body: its bytes from `start` to before `end`."""
+
+    key: str
+    start: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedRequest:
     """A request that may be sent on: `body` for the prefill side, and its distinct media items in prompt order."""
 
     body: bytes
     items: tuple[MediaItem, ...] = ()
+    places: tuple[Place, ...] = ()
     primer_fields: tuple[tuple[str, Any], ...] = ()
     options: str = ""
     """`primer_fields` as JSON of one form, to compare requests by."""
@@ -55,6 +66,15 @@ class ParsedRequest:
     def work_key(self, item: MediaItem, *, authorization: str) -> str:
         """Key of encoding `item` for this request: equal keys may share one primer in flight."""
         return digest(HashAlgorithm.BLAKE3, item.key, item.part_type, self.options, authorization)
+
+    def body_with(self, parts: Mapping[str, bytes]) -> bytes:
+        """Write the body with other parts, as JSON, in the places of items; `parts` has them by the item's key."""
+        pieces, written = [], 0
+        for place in self.places:
+            if place.key in parts:
+                pieces += [self.body[written : place.start], parts[place.key]]
+                written = place.end
+        return b"".join([*pieces, self.body[written:]])
 
 
 def parse_chat(body: bytes | bytearray, *, policy: MediaPolicy) -> ParsedRequest:
@@ -64,7 +84,7 @@ def parse_chat(body: bytes | bytearray, *, policy: MediaPolicy) -> ParsedRequest
     messages = document.get("messages")
     if not isinstance(messages, list):
         raise InvalidRequestError("messages must be a list", param="messages")
-    items: dict[str, MediaItem] = {}
+    media = _Media()
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
         if not isinstance(message, dict):
@@ -72,15 +92,18 @@ def parse_chat(body: bytes | bytearray, *, policy: MediaPolicy) -> ParsedRequest
         content = message.get("content")
         if isinstance(content, list):
             message["content"] = [
-                _part(part, path=f"{path}.content[{n}]", policy=policy, items=items) for n, part in enumerate(content)
+                _part(part, path=f"{path}.content[{n}]", policy=policy, media=media) for n, part in enumerate(content)
             ]
         elif content is not None and not isinstance(content, str):
             raise InvalidRequestError("content must be a string or a list of parts", param=f"{path}.content")
     fields = tuple((name, document[name]) for name in PRIMER_FIELDS if document.get(name) is not None)
-    options = json.dumps(fields, sort_keys=True) if items else ""
+    options = json.dumps(fields, sort_keys=True) if media.items else ""
     if len(options) > OPTIONS_LIMIT:
         raise InvalidRequestError(f"{', '.join(dict(fields))} are too large together")
-    return ParsedRequest(body=_dump(document), items=tuple(items.values()), primer_fields=fields, options=options)
+    sent, places = _put_back(_dump(document), media)
+    return ParsedRequest(
+        body=sent, items=tuple(media.items.values()), places=places, primer_fields=fields, options=options
+    )
 
 
 def parse_completion(body: bytes | bytearray) -> ParsedRequest:
@@ -101,24 +124,6 @@ def primer_body(request: ParsedRequest, items: Sequence[MediaItem]) -> bytes:
     return _dump(document)
 
 
-def reported_identifiers(answer: bytes, items: int) -> tuple[str, ...]:
-    """Read from a primer's answer under which key the encoder published each of `items` items; "" where it says none.
-
-    The keys are matched by `item_indices`, the places of an item in the prompt.
-    """
-    found = [""] * items
-    try:
-        reported = json.loads(answer).get("ec_transfer_params")
-    except (ValueError, AttributeError):
-        return tuple(found)
-    for identifier, entry in reported.items() if isinstance(reported, dict) else ():
-        indices = entry.get("item_indices") if isinstance(entry, dict) else None
-        for index in indices if isinstance(indices, list) else ():
-            if isinstance(index, int) and 0 <= index < items:
-                found[index] = identifier
-    return tuple(found)
-
-
 def strip_answer(body: bytes) -> bytes:
     """Take the transfer fields out of a JSON answer; bytes that name none, or are no JSON object, stay as they are."""
     if _TRANSFER_MARK not in body:
@@ -127,14 +132,30 @@ def strip_answer(body: bytes) -> bytes:
         document = json.loads(body)
     except ValueError:
         return body
-    if not isinstance(document, dict) or not any(field in document for field in TRANSFER_FIELDS):
+    if not isinstance(document, dict) or not any(name in document for name in TRANSFER_FIELDS):
         return body
-    for field in TRANSFER_FIELDS:
-        document.pop(field, None)
+    for name in TRANSFER_FIELDS:
+        document.pop(name, None)
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _part(part: object, *, path: str, policy: MediaPolicy, items: dict[str, MediaItem]) -> object:
+def dump_part(part: Mapping[str, Any]) -> bytes:
+    """Write one part as it stands in a body."""
+    return json.dumps(part, separators=(",", ":")).encode()
+
+
+@dataclass(slots=True)
+class _Media:
+    """The media of a body while it is read. `mark` stands in the document for each part that is taken out of it."""
+
+    items: dict[str, MediaItem] = field(default_factory=dict)
+    parts: list[tuple[str, bytes]] = field(default_factory=list)
+    """Each part that was taken out, by its item's key; equal items may have parts that differ in `detail`."""
+    # not to be guessed: a text that has it would be split
+    mark: str = field(default_factory=lambda: secrets.token_hex(16))
+
+
+def _part(part: object, *, path: str, policy: MediaPolicy, media: _Media) -> object:
     if isinstance(part, str):
         return part
     if not isinstance(part, dict):
@@ -152,23 +173,35 @@ def _part(part: object, *, path: str, policy: MediaPolicy, items: dict[str, Medi
         accepted = ", ".join(["text", *KINDS])
         raise InvalidRequestError(f"part type {kind!r} is not accepted, only {accepted}", param=f"{path}.type")
     item = parse_media(part, path=path, policy=policy)
-    items.setdefault(item.key, item)
-    if len(items) > ITEMS_LIMIT:
+    media.items.setdefault(item.key, item)
+    if len(media.items) > ITEMS_LIMIT:
         raise InvalidRequestError(f"a request may have {ITEMS_LIMIT} media items", param=path)
-    return item.part()
+    media.parts.append((item.key, dump_part(item.part())))
+    return media.mark
+
+
+def _put_back(skeleton: bytes, media: _Media) -> tuple[bytes, tuple[Place, ...]]:
+    """Write the body: the parts in place of their marks; and where they stand in it."""
+    first, *others = skeleton.split(f'"{media.mark}"'.encode())
+    pieces, places, end = [first], [], len(first)
+    for (key, part), piece in zip(media.parts, others, strict=True):
+        places.append(Place(key, end, end + len(part)))
+        pieces += [part, piece]
+        end += len(part) + len(piece)
+    return b"".join(pieces), tuple(places)
 
 
 def _clean(document: dict[str, Any]) -> None:
-    for field in document:
-        if field.endswith("_embeds"):
-            raise InvalidRequestError(f"{field} is not accepted", param=field)
-    for field in TRANSFER_FIELDS:
-        document.pop(field, None)
+    for name in document:
+        if name.endswith("_embeds"):
+            raise InvalidRequestError(f"{name} is not accepted", param=name)
+    for name in TRANSFER_FIELDS:
+        document.pop(name, None)
     # vLLM copies vllm_xargs into the same dict that it reads the transfer fields from (SamplingParams.extra_args)
     extra = document.get("vllm_xargs")
     if isinstance(extra, dict):
-        for field in TRANSFER_FIELDS:
-            extra.pop(field, None)
+        for name in TRANSFER_FIELDS:
+            extra.pop(name, None)
 
 
 def _load(body: bytes | bytearray) -> dict[str, Any]:

@@ -61,6 +61,9 @@ class Settings:
     policy: EncoderFailurePolicy = EncoderFailurePolicy.FALLBACK
     limits: Limits = field(default_factory=Limits)
     media: MediaPolicy = field(default_factory=MediaPolicy)
+    rewrite: bool = False
+    """Whether requests may go to the prefill side without their media. Off by default: a missing entry then kills an
+    engine with ECExampleConnector, while our own connector fails that one request."""
     drain: Drain = field(default_factory=Drain)
     suspended: bool = False
     debug: bool = False

@@ -247,6 +247,7 @@ async def proxy(*engines: StubEngine, room: int | None = None, **fields: Any) ->
         members.replace(engine.member() for engine in engines)
         exchange = Exchange(
             encodes=configured.encodes,
+            rewrites=configured.rewrite,
             policy=configured.policy,
             limits=configured.limits,
             transport=await stack.enter_async_context(HttpTransport()),

@@ -69,6 +69,11 @@ def broken(cause: Cause) -> TransportError:
     return TransportError(cause, str(cause))
 
 
+def encoded(place: int) -> dict[str, Any]:
+    """What an encoder reports of the item at `place`."""
+    return {"item_indices": [place], "metadata": {"image_grid_thw": [1, 8, 8]}}
+
+
 HANG = asyncio.Event  # a script entry: the engine takes the call and never answers
 
 
@@ -106,7 +111,7 @@ class Engines:
         if not name.startswith("e"):
             return document({"choices": [{"message": {"content": "red"}}]})
         parts = json.loads(call.body)["messages"][0]["content"]
-        return document({"ec_transfer_params": {part["uuid"]: {"item_indices": [n]} for n, part in enumerate(parts)}})
+        return document({"ec_transfer_params": {part["uuid"]: encoded(n) for n, part in enumerate(parts)}})
 
     def called(self) -> list[str]:
         return [name for name, _ in self.calls]
@@ -148,6 +153,7 @@ def bench(
     *members: Member,
     policy: EncoderFailurePolicy = EncoderFailurePolicy.FALLBACK,
     encodes: bool = True,
+    rewrites: bool = False,
     limits: Limits | None = None,
     scripts: dict[str, list[Any]] | None = None,
 ) -> Bench:
@@ -156,6 +162,7 @@ def bench(
     engines.scripts.update(scripts or {})
     exchange = Exchange(
         encodes=encodes,
+        rewrites=rewrites,
         policy=policy,
         limits=limits or Limits(),
         transport=engines,

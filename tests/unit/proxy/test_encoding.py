@@ -22,6 +22,11 @@ def order(request: Arrival, pairing: str = "p") -> EncodeOrder:
     return EncodeOrder(request=request.request, pairing=pairing, request_id="r", headers=request.headers)
 
 
+def named(result: Encoded | EncodeFailure) -> list[str]:
+    assert isinstance(result, Encoded)
+    return [item.identifier for item in result.reported.values()]
+
+
 def uuids(b: Bench) -> list[list[str]]:
     return [[part["uuid"] for part in body["messages"][0]["content"]] for _, body in b.engines.calls]
 
@@ -31,7 +36,8 @@ async def test_images_for_one_encoder_share_a_primer() -> None:
     [result] = await encoding(b).encode(order(arrival("AAAA", "BBBB")))
     assert isinstance(result, Encoded)
     assert result.encoder == "e0"
-    assert [list(result.identifiers.values())] == uuids(b)
+    assert [named(result)] == uuids(b)
+    assert {item.metadata["image_grid_thw"] == [1, 8, 8] for item in result.reported.values()} == {True}
     assert b.load.counts() == {}
 
 
@@ -86,9 +92,11 @@ async def test_equal_items_of_two_requests_are_encoded_once() -> None:
     b.engines.gate.set()
     first, second = await asyncio.gather(*tasks)
     (a, bb), (c,) = uuids(b)
-    assert [list(r.identifiers.values()) for r in first if isinstance(r, Encoded)] == [[a, bb]]
+    assert [named(result) for result in first] == [[a, bb]]
     # what it shared, and not the other request's first picture
-    assert [list(r.identifiers.values()) for r in second if isinstance(r, Encoded)] == [[c], [bb]]
+    assert [named(result) for result in second] == [[c], [bb]]
+    # by the item's key, as in its own
+    assert [list(result.reported) for result in second if isinstance(result, Encoded)] == [[c], [bb]]
     assert b.value("epd_proxy_encodes_total", role="encode", result="coalesced") == 1
     assert b.value("epd_proxy_encodes_total", role="encode", result="encoded") == 3
 

@@ -20,6 +20,7 @@ from unit.proxy.engines import (
     CONTENT,
     HANG,
     ROLE_CHUNK,
+    Bench,
     arrival,
     bench,
     broken,
@@ -32,7 +33,14 @@ from unit.proxy.engines import (
 
 E0, E1, D0, D1 = member("e0"), member("e1"), member("d0"), member("d1")
 REFUSED, CUT = broken(Cause.REFUSED), broken(Cause.DISCONNECTED)
+ILL = document({}, 500)
 IN_STREAM = b'data: {"error":{"message":"no","code":500}}\n\n'
+
+
+def sent_to(b: Bench) -> list[str]:
+    """The prefill-side engines in the order of the calls; with a star where no media were sent."""
+    calls = [(name, body["messages"][0]["content"]) for name, body in b.engines.calls if name.startswith("d")]
+    return [name + "*" * any(part["type"] == "image_embeds" for part in parts) for name, parts in calls]
 
 
 async def test_text_needs_no_encoder() -> None:
@@ -124,6 +132,14 @@ async def test_a_retry_of_a_primed_request_stays_within_its_pairing() -> None:
 
 DESERTED: dict[str, tuple[dict[str, list[Any]], int | None, list[str]]] = {
     # name: scripts (d0 and d1 are of the pairing that encoded, d8 and d9 of another), status, engines asked after e0
+    "one broke, one is gone": ({"d0": [CUT], "d1": [REFUSED]}, 200, ["d0", "d1", "d9"]),
+    # two that took it: it may have killed them, and is kept from others
+    "both broke": ({"d0": [CUT], "d1": [CUT]}, None, ["d0", "d1"]),
+    "one broke, one is gone, one of the others broke": (
+        {"d0": [CUT], "d1": [REFUSED], "d9": [CUT]},
+        None,
+        ["d0", "d1", "d9"],
+    ),
     "both are gone": ({"d0": [REFUSED], "d1": [REFUSED]}, 200, ["d0", "d1", "d9"]),
     "gone, then 500": ({"d0": [REFUSED], "d1": [document({}, 500)]}, 500, ["d0", "d1"]),
     "500, then gone": ({"d0": [document({}, 500)], "d1": [REFUSED]}, 200, ["d0", "d1", "d9"]),
@@ -179,6 +195,126 @@ async def test_a_request_that_made_its_engine_ill_is_tried_on_one_other_only() -
     b = bench(E0, D0, member("d8", "q"), member("d9", "q"), scripts={"d0": ill, "d8": list(ill), "d9": list(ill)})
     assert (await b.exchange.answer(arrival("AAAA"))).status == 500
     assert len(b.engines.called()) == 3
+
+
+BARE: dict[str, tuple[dict[str, list[Any]], int | None, list[str], str]] = {
+    # name: scripts, status (None: 503 of our own), engines asked ("*": without media), marked as
+    "answers": ({}, 200, ["d0*"], "encoded"),
+    "500": ({"d0": [ILL]}, 200, ["d0*", "d1"], "fallback"),
+    "in-stream error": ({"d0": [streamed(ROLE_CHUNK, IN_STREAM)]}, 200, ["d0*", "d1"], "fallback"),
+    "cuts the connection": ({"d0": [CUT]}, 200, ["d0*", "d1"], "fallback"),
+    "cuts the body": ({"d0": [streamed(ROLE_CHUNK, CUT)]}, 200, ["d0*", "d1"], "fallback"),
+    "error after content": ({"d0": [streamed(ROLE_CHUNK, CONTENT, IN_STREAM)]}, 200, ["d0*"], "encoded"),
+    # it has seen nothing, so nothing speaks against the encoder's work
+    "refuses the connection": ({"d0": [REFUSED]}, 200, ["d0*", "d1"], "encoded"),
+    "refuses the body": ({"d0": [document({}, 400)]}, 200, ["d0*", "d1"], "fallback"),
+    "refuses both bodies": ({"d0": [document({}, 400)], "d1": [document({}, 422)]}, 422, ["d0*", "d1"], "fallback"),
+    "is busy": ({"d0": [document({}, 429)]}, 429, ["d0*"], "encoded"),
+    "both fail": ({"d0": [ILL], "d1": [ILL]}, 500, ["d0*", "d1"], "fallback"),
+    "both die": ({"d0": [CUT], "d1": [CUT]}, None, ["d0*", "d1"], ""),
+    "dies, the other is gone": ({"d0": [CUT], "d1": [REFUSED]}, 200, ["d0*", "d1", "d9"], "fallback"),
+    "both are gone": ({"d0": [REFUSED], "d1": [REFUSED]}, 200, ["d0*", "d1", "d9"], "fallback"),
+}
+
+
+@pytest.mark.parametrize(("scripts", "status", "asked", "marked"), BARE.values(), ids=BARE.keys())
+async def test_what_fails_without_media_is_sent_once_more_with_them(
+    scripts: dict[str, list[Any]], status: int | None, asked: list[str], marked: str
+) -> None:
+    b = bench(E0, D0, D1, member("d9", "q"), rewrites=True, scripts={name: list(s) for name, s in scripts.items()})
+    b.load.begin("d1")
+    if status is None:
+        with pytest.raises(UnavailableError):
+            await b.exchange.answer(arrival("AAAA"))
+    else:
+        reply = await b.exchange.answer(arrival("AAAA"))
+        assert (reply.status, reply.headers["x-epd-encode"]) == (status, marked)
+        if reply.stream:
+            reply.stream.close()
+    assert sent_to(b) == asked
+    assert b.value("epd_proxy_rewritten_requests_total") == 1
+    resends, retries = (b.metrics.totals()[name] for name in ("resends", "retries"))
+    assert (sum(resends.values()), sum(retries.values())) == (int(len(asked) > 1), len(asked) - 1)
+    assert retries.keys() >= resends.keys()
+    assert b.load.counts() == {"d1": 1}
+    assert all(answer.closed for answer in b.engines.answers)
+
+
+async def test_alone_an_engine_gets_the_media_itself() -> None:
+    b = bench(E0, D0, rewrites=True, scripts={"d0": [ILL]})
+    reply = await b.exchange.answer(arrival("AAAA"))
+    assert (reply.status, reply.headers["x-epd-encode"], sent_to(b)) == (200, "fallback", ["d0*", "d0"])
+    assert b.value("epd_proxy_fallbacks_total", reason="resent") == 1
+    b = bench(E0, D0, rewrites=True, scripts={"d0": [REFUSED]})
+    with pytest.raises(UnavailableError):
+        await b.exchange.answer(arrival("AAAA"))
+    assert sent_to(b) == ["d0*"]
+
+
+async def test_one_bad_request_touches_two_engines_at_most() -> None:
+    everywhere = {name: [CUT, CUT, CUT] for name in ("d0", "d7", "d8", "d9")}
+    b = bench(E0, D0, *(member(name, "q") for name in ("d7", "d8", "d9")), rewrites=True, scripts=everywhere)
+    with pytest.raises(UnavailableError):
+        await b.exchange.answer(arrival("AAAA"))
+    assert len(set(b.engines.called()[1:])) == 2
+    assert sent_to(b)[:2] == ["d0*", "d0"]
+
+
+async def test_another_pairing_gets_the_media_whatever_was_encoded() -> None:
+    b = bench(member("e0", "old"), member("d0", "old"), member("d9", "new"), rewrites=True)
+    b.engines.gate = asyncio.Event()
+    task = asyncio.create_task(b.exchange.answer(arrival("AAAA")))
+    await until_called(b.engines, 1)
+    b.members.replace([member("d9", "new")])
+    b.engines.gate.set()
+    await task
+    assert sent_to(b) == ["d9"]
+
+
+async def test_media_are_sent_where_they_have_to_be() -> None:
+    failing: dict[str, list[Any]] = {"e0": [document({}, 500)]}
+    silent: dict[str, list[Any]] = {"e0": [document({"ec_transfer_params": None})]}
+    for scripts, rewrites in ((failing, True), (silent, True), ({}, False)):
+        b = bench(E0, D0, rewrites=rewrites, scripts=scripts)
+        assert (await b.exchange.answer(arrival("AAAA"))).status == 200
+        assert sent_to(b) == ["d0"]
+        assert b.value("epd_proxy_rewritten_requests_total") == 0
+    b = bench(D0, encodes=False, rewrites=True)
+    await b.exchange.answer(arrival("AAAA"))
+    assert sent_to(b) == ["d0"]
+
+
+async def test_a_resend_takes_no_place_of_a_fallback_and_is_no_matter_of_policy() -> None:
+    limits = Limits(max_fallback_encodes=0)
+    for policy in EncoderFailurePolicy:
+        b = bench(E0, D0, rewrites=True, limits=limits, policy=policy, scripts={"d0": [ILL]})
+        assert (await b.exchange.answer(arrival("AAAA"))).status == 200
+    # unlike leaving the pairing after it
+    b = bench(E0, D0, member("d9", "q"), rewrites=True, limits=limits, scripts={"d0": [ILL, ILL]})
+    with pytest.raises(FallbackLimitError):
+        await b.exchange.answer(arrival("AAAA"))
+    assert sent_to(b) == ["d0*", "d0"]
+
+
+async def test_a_client_that_leaves_has_nothing_sent_again() -> None:
+    for scripts in ({"d0": [HANG]}, {"d0": [ILL], "d1": [HANG]}):
+        b = bench(E0, D0, D1, rewrites=True, scripts=scripts)
+        b.load.begin("d1")
+        task = asyncio.create_task(b.exchange.answer(arrival("AAAA")))
+        await until_called(b.engines, 1 + len(scripts))
+        task.cancel()
+        await settle()
+        assert b.engines.cancelled == [list(scripts)[-1]]
+        assert sent_to(b) == ["d0*", "d1"][: len(scripts)]
+        assert b.load.counts() == {"d1": 1}
+
+
+async def test_the_time_of_a_request_holds_for_both_sendings() -> None:
+    b = bench(E0, D0, D1, rewrites=True, scripts={"d0": [ILL], "d1": [HANG]})
+    b.load.begin("d1")
+    with pytest.raises(RequestTimeoutError):
+        await b.exchange.answer(arrival("AAAA", seconds=0.05))
+    assert sent_to(b) == ["d0*", "d1"]
 
 
 async def test_under_fail_no_pairing_is_left() -> None:

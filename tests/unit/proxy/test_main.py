@@ -25,7 +25,7 @@ def test_every_flag_of_the_operator() -> None:
     flags = """--namespace ai --epd q --roles prefill-decode --encoder-failure-policy Fail --request-timeout 1h30m
         --encode-timeout 90s --idle-timeout 30s --max-in-flight 5 --max-fallback-encodes 0 --hash-algorithm SHA256
         --allowed-media-domains a.com,B.com --max-body-size 1Mi --salt s --admin-port 1 --port 2 --host :: --suspended
-        --drain-timeout 2m --drain-delay 3s --debug"""
+        --drain-timeout 2m --drain-delay 3s --debug --rewrite"""
     assert settings(*flags.split()) == Settings(
         host="::",
         port=2,
@@ -44,6 +44,7 @@ def test_every_flag_of_the_operator() -> None:
         ),
         media=MediaPolicy(allowed_domains=frozenset({"a.com", "b.com"}), hash_algorithm=HashAlgorithm.SHA256, salt="s"),
         drain=Drain(delay_seconds=3, timeout_seconds=120),
+        rewrite=True,
         suspended=True,
         debug=True,
     )
@@ -64,7 +65,14 @@ def test_the_flags_of_vllms_proxy(prefill: str) -> None:
 def test_the_command_line_of_vllms_proxy_stays_as_it_is() -> None:
     flags = "--host h --port 1 --log-requests --no-rewrite --decode-retries 1 --encode-servers-urls http://a:1"
     read = settings(*flags.split(), "--prefill-servers-urls", "disable", "--decode-servers-urls", "http://b:1")
-    assert (read.host, read.port, read.debug) == ("h", 1, True)
+    assert (read.host, read.port, read.debug, read.rewrite) == ("h", 1, True, False)
+
+
+@pytest.mark.parametrize("engines", ["--namespace ai --epd q", "--decode-servers-urls http://b:1"])
+def test_media_are_left_out_only_when_asked(engines: str) -> None:
+    flags = engines.split()
+    switches = [settings(*flags, *more).rewrite for more in ([], ["--no-rewrite"], ["--rewrite"])]
+    assert switches == [False, False, True]
 
 
 def test_without_encoders_it_is_the_aggregated_topology() -> None:
@@ -90,6 +98,7 @@ def test_without_encoders_it_is_the_aggregated_topology() -> None:
         ("--namespace a --epd b --max-body-size 1X", "is no quantity"),
         ("--namespace a --epd b --encoder-failure-policy Retry", "Retry"),
         ("--namespace a --epd b --drain", "unrecognized arguments"),
+        ("--namespace a --epd b --rewrite --no-rewrite", "not allowed with"),
     ],
 )
 def test_nonsense_exits_2_and_says_why(flags: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,9 @@ NAMES = {
     "epd_proxy_members",
     "epd_proxy_pod_watch_errors_total",
     "epd_proxy_requests_total",
+    "epd_proxy_resends_total",
     "epd_proxy_retries_total",
+    "epd_proxy_rewritten_requests_total",
     "epd_proxy_time_to_first_token_seconds_bucket",
 }
 
@@ -29,6 +31,8 @@ def used() -> Metrics:
     metrics.encoded("coalesced", 0)
     metrics.fallback("no-encoder")
     metrics.retried(Role.ENCODE, Cause.STATUS)
+    metrics.rewritten()
+    metrics.resent(Cause.STREAM_ERROR)
     return metrics
 
 
@@ -72,4 +76,5 @@ def test_totals() -> None:
         "encodes": {"encoded": 2},
         "fallbacks": {"no-encoder": 1},
         "retries": {"status": 1},
+        "resends": {"stream-error": 1},
     }

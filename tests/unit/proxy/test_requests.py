@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from epd.proxy.requests import (
     parse_chat,
     parse_completion,
     primer_body,
-    reported_identifiers,
     strip_answer,
 )
 
@@ -53,6 +53,36 @@ def test_items_are_distinct_and_in_prompt_order_over_all_messages() -> None:
     assert [item.part() for item in parsed.items] == [{**B, "uuid": identifier(B)}, {**A, "uuid": identifier(A)}]
     sent = json.loads(parsed.body)["messages"]
     assert sent[1]["content"] == [{**A, "uuid": identifier(A)}]
+
+
+def test_places_are_where_the_parts_stand_in_the_body() -> None:
+    low = {"type": "image_url", "image_url": {**A["image_url"], "detail": "low"}}
+    messages = [{"content": [B, "A", A], "role": "user"}, {"role": "tool", "content": [{"type": "text", "text": "t"}]}]
+    body = {"user": "first", "messages": [*messages, {"role": "user", "content": [low]}], "last": {"x": 1.5}}
+    parsed = parse_chat(json.dumps(body).encode(), policy=POLICY)
+    a, b = identifier(A), identifier(B)
+    # equal items, although their parts differ
+    assert [item.identifier for item in parsed.items] == [b, a]
+    parts = [(place.key, json.loads(parsed.body[place.start : place.end])) for place in parsed.places]
+    assert parts == [(b, {**B, "uuid": b}), (a, {**A, "uuid": a}), (a, {**low, "uuid": a})]
+    assert parsed.body_with({}) == parsed.body
+    other = json.loads(parsed.body_with({a: b'{"type":"x"}'}))
+    body["messages"][0]["content"] = [{**B, "uuid": b}, "A", {"type": "x"}]  # type: ignore[index] # of no one type
+    body["messages"][2]["content"] = [{"type": "x"}]  # type: ignore[index] # as above
+    assert (other, list(other)) == (body, list(body))
+
+
+def test_a_text_that_looks_like_what_stands_for_media_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = []
+    real = secrets.token_hex
+    monkeypatch.setattr(secrets, "token_hex", lambda size: marks.append(real(size)) or marks[-1])
+    parsed = parse_chat(chat("a", A), policy=POLICY)
+    assert len(marks[0]) == 32
+    # another one each time, so that no client knows it
+    again = parse_chat(chat(marks[0], A), policy=POLICY)
+    assert marks[0] != marks[1]
+    assert json.loads(again.body)["messages"][0]["content"][0] == marks[0]
+    assert marks[0].encode() not in parsed.body
 
 
 def test_what_clients_may_not_send_is_stripped() -> None:
@@ -195,24 +225,6 @@ def test_completions_keep_their_prompt_and_lose_transfer_fields() -> None:
     with pytest.raises(InvalidRequestError) as refusal:
         parse_completion(b'{"prompt_embeds":"x"}')
     assert refusal.value.param == "prompt_embeds"
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        ({"ec_transfer_params": {"k": {"item_indices": [1], "metadata": {}}, "l": {"item_indices": [0, 2]}}}, "l k l"),
-        ({"ec_transfer_params": {"k": {"item_indices": [7, -1, "0"]}, "l": {}, "m": None}}, "  "),
-        ({"ec_transfer_params": None}, "  "),
-        ({}, "  "),
-        ([], "  "),
-    ],
-)
-def test_reported_identifiers_are_matched_by_index(answer: Any, expected: str) -> None:
-    assert reported_identifiers(json.dumps(answer).encode(), 3) == tuple(expected.split(" "))
-
-
-def test_reported_identifiers_of_no_json() -> None:
-    assert reported_identifiers(b"\xff", 1) == ("",)
 
 
 @pytest.mark.parametrize(

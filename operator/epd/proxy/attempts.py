@@ -1,0 +1,117 @@
+"""Has a request answered by the prefill side: chooses an engine, and another one when the first fails.
+
+Applies no policy: what becomes of a request that both failed on is decided by `exchange.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from epd.api.names import Role
+from epd.proxy.metrics import Metrics
+from epd.proxy.pods import Member, Members
+from epd.proxy.prefill import Arrival, Attempt, PrefillSide
+from epd.proxy.routing import InFlight, choose_prefill
+from epd.proxy.transport import Cause
+
+ENGINES_AT_RISK: Final = 2
+"""Engines that one request may fail on: a request that kills engines must not walk through all of them."""
+
+REFUSALS_OF_METADATA: Final = frozenset({400, 422})
+"""How an engine refuses a body that makes no sense to it, be it for the metadata or for what the client wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The last attempt, if there was an engine; `alone` says that there was no second one.
+
+    `failed_on` names the engines that took the request and failed; `resent` says that the first of them got no media.
+    """
+
+    attempt: Attempt | None = None
+    member: Member | None = None
+    alone: bool = True
+    failed_on: frozenset[str] = frozenset()
+    resent: bool = False
+
+    @property
+    def deserted(self) -> bool:
+        """Whether the engines that were asked failed in a way that others need not: gone, or the only one and ill."""
+        failed = self.attempt is None or self.attempt.cause is not None
+        replied = self.attempt is not None and self.attempt.reply is not None
+        return failed and (self.alone or not replied) and len(self.failed_on) < ENGINES_AT_RISK
+
+
+class Attempts:
+    """Makes one attempt or two per call of `ask`."""
+
+    def __init__(self, *, prefill_side: PrefillSide, members: Members, load: InFlight, metrics: Metrics) -> None:
+        self._prefill_side = prefill_side
+        self._members = members
+        self._load = load
+        self._metrics = metrics
+
+    def choose(
+        self,
+        arrival: Arrival,
+        *,
+        pairing: str | None = None,
+        avoided: str | None = None,
+        excluded: str = "",
+        wants_encoders: bool = False,
+    ) -> Member | None:
+        """Choose an engine: of `pairing` if given, never of the pairing `avoided`, never the one named `excluded`."""
+        members = [
+            member
+            for member in self._members.ready(Role.PREFILL_DECODE)
+            if member.pairing != avoided and pairing in (None, member.pairing)
+        ]
+        encoders = {m.pairing for m in self._members.ready(Role.ENCODE)} if wants_encoders else None
+        return choose_prefill(arrival.request_id, members, self._load, excluded={excluded}, encoder_pairings=encoders)
+
+    async def ask(
+        self,
+        arrival: Arrival,
+        target: Member | None,
+        pairing: str | None,
+        *,
+        bare: bytes | None = None,
+        failed_on: frozenset[str] = frozenset(),
+    ) -> Outcome:
+        """Try `target`, with the body `bare` of media if there is one; if it fails, try once more with everything.
+
+        The second try goes to another engine, or to the same one if that need not be ill. `failed_on` names the engines
+        that failed before.
+        """
+        if target is None:
+            return Outcome(failed_on=failed_on)
+        if bare is not None:
+            self._metrics.rewritten()
+        attempt = await self._prefill_side.attempt(arrival, target, bare)
+        cause = _failure(attempt, bare=bare is not None)
+        if cause is None:
+            return Outcome(attempt, target)
+        taken = cause is not Cause.REFUSED
+        if taken:
+            failed_on |= {target.name}
+        other = self.choose(arrival, pairing=pairing, excluded=target.name)
+        alone = other is None
+        if other is None and (cause is Cause.DISCONNECTED or (bare is not None and taken)):
+            other = target
+        if other is None or len(failed_on) >= ENGINES_AT_RISK:
+            return Outcome(attempt, target, alone=alone, failed_on=failed_on)
+        self._metrics.retried(other.role, cause)
+        if bare is not None:
+            self._metrics.resent(cause)
+        attempt = await self._prefill_side.attempt(arrival, other)
+        if attempt.cause not in (None, Cause.REFUSED):
+            failed_on |= {other.name}
+        return Outcome(attempt, other, alone=alone, failed_on=failed_on, resent=bare is not None and taken)
+
+
+def _failure(attempt: Attempt, *, bare: bool) -> Cause | None:
+    """Why an attempt has to be made again; a refusal of a body without media too, which may be for the metadata."""
+    if bare and attempt.reply is not None and attempt.reply.status in REFUSALS_OF_METADATA:
+        return Cause.STATUS
+    return attempt.cause

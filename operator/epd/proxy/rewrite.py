@@ -1,0 +1,116 @@
+"""Requests without pixels: what encoders report of items, and the body that goes on with it in place of the media.
+
+Pure. Never decides when such a body is sent, nor what follows when an engine fails on it (`exchange.py` does).
+
+An engine that gets the report of an item instead of the item fetches, decodes and preprocesses nothing; it finds the
+embeddings under the item's identifier or can't answer (vLLM renderers/chat_utils.py, `parse_image_embeds`; JSON arrays
+are read since vLLM 0.30).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from epd.proxy.media import MediaItem
+from epd.proxy.requests import ParsedRequest, dump_part
+
+OPTIONS: Final = frozenset({"mm_processor_kwargs", "media_io_kwargs"})
+"""Fields with which an engine hashes a `uuid` anew (vLLM multimodal/processing/inputs.py, `get_mm_hashes`)."""
+
+_CONTENT_KEY: Final = re.compile(r"[0-9a-f]{64}(?:[0-9a-f]{64})?")
+"""vLLM's key of a content (blake3, sha256, sha512). Others, such as `<lora>:<key>`, it makes anew from a `uuid`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """What an encoder said of one item: the key it published under, and the fields that stand for the item.
+
+    `metadata` is empty where the encoder named none, or not in a form that can be passed on.
+    """
+
+    identifier: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_report(answer: bytes, items: int) -> tuple[Reported, ...]:
+    """Read from a primer's answer what it says of each of `items` items, matched by `item_indices`.
+
+    An item of which two entries speak, and an entry with an index that is none, have no metadata.
+    """
+    found = [Reported()] * items
+    try:
+        entries = json.loads(answer).get("ec_transfer_params")
+    except (ValueError, AttributeError):
+        return tuple(found)
+    for identifier, entry in entries.items() if isinstance(entries, dict) else ():
+        indices = entry.get("item_indices") if isinstance(entry, dict) else None
+        if not isinstance(indices, list):
+            continue
+        valid = [n for n in indices if isinstance(n, int) and not isinstance(n, bool) and 0 <= n < items]
+        metadata = _metadata(entry.get("metadata")) if len(valid) == len(indices) else {}
+        for index in valid:
+            metadata_of_item = {} if found[index].identifier else metadata
+            found[index] = Reported(identifier=identifier, metadata=metadata_of_item)
+    return tuple(found)
+
+
+def without_pixels(request: ParsedRequest, reported: Mapping[str, Reported]) -> bytes | None:
+    """Write the body with reports, by the item's key, instead of media; None where no media can be left out.
+
+    Engines take either media or reports of one modality in one request, and reports of equal fields only. So all items
+    of a modality are replaced, or none.
+    """
+    if OPTIONS & dict(request.primer_fields).keys():
+        return None
+    parts: dict[str, bytes] = {}
+    for kind in dict.fromkeys(item.kind for item in request.items):
+        parts |= _replaced([item for item in request.items if item.kind == kind], reported)
+    return request.body_with(parts) if parts else None
+
+
+def _replaced(items: Sequence[MediaItem], reported: Mapping[str, Reported]) -> dict[str, bytes]:
+    """Write the parts that stand for `items`, which are of one modality; none where one of them can't be replaced."""
+    reports = [reported.get(item.key, Reported()) for item in items]
+    usable = all(_named_alike(item, report) and report.metadata for item, report in zip(items, reports, strict=True))
+    if not usable or len({frozenset(report.metadata) for report in reports}) > 1:
+        return {}
+    return {
+        item.key: dump_part(
+            {
+                "type": f"{item.kind}_embeds",
+                f"{item.kind}_embeds": dict(report.metadata),
+                "uuid": report.identifier,
+            }
+        )
+        for item, report in zip(items, reports, strict=True)
+    }
+
+
+def _named_alike(item: MediaItem, report: Reported) -> bool:
+    """Whether an engine that gets the reported key as `uuid` looks under that key.
+
+    It does unless it has options of its own, which change an item's key on the encoder too. Of URLs, which have no key
+    of ours to compare with, only the form shows.
+    """
+    return report.identifier == item.identifier or (
+        item.identifier is None and _CONTENT_KEY.fullmatch(report.identifier) is not None
+    )
+
+
+def _metadata(value: object) -> dict[str, Any]:
+    """Read the fields of one item; none at all if one is not a list of numbers, the only form that engines take."""
+    fields = value if isinstance(value, dict) else {}
+    return fields if all(_is_vector(vector) for vector in fields.values()) else {}
+
+
+def _is_vector(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(n, (int, float)) and not isinstance(n, bool) and math.isfinite(n) for n in value)
+    )
