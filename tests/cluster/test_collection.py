@@ -1,0 +1,231 @@
+"""The collector on a real node: what it deletes, what it keeps, and how status and Events tell it.
+
+Engines never start here: the store is filled by hand, so that each test knows every file.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import Cluster, entries
+from cluster.deployed import Deployed
+from epd.connector.entry import Shape
+
+pytestmark = pytest.mark.node
+
+MIB = 1 << 20
+HOUR = 3600
+QUICK = {"versionGracePeriod": "2s", "minIdle": "1s"}
+"""Nobody else writes to these stores, so nothing needs a longer grace."""
+
+
+@pytest.fixture
+def idle(demo_manifest: dict[str, Any], scratch: Deployed) -> dict[str, Any]:
+    """The demo under a name to throw away, with engines that are scheduled and never start."""
+    manifest = copy.deepcopy(demo_manifest)
+    manifest["metadata"]["name"] = scratch.name
+    manifest["spec"]["engine"] |= {"image": "localhost/no-such-image:v0.32.0", "imagePullPolicy": "Never"}
+    manifest["spec"]["encoderCache"]["garbageCollection"] = dict(QUICK)
+    return manifest
+
+
+def until(true: Callable[[], bool], what: str, *, seconds: float = 120) -> None:
+    """Wait for something that a collector or the operator is about to do."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        time.sleep(0.5)
+
+
+def fill(store: Path, version: str, *, count: int, size: int = MIB, oldest: float = 2 * HOUR) -> list[Path]:
+    """Write `count` entries as an engine would, the first one `oldest` seconds old, each next one younger."""
+    made = []
+    for number in range(count):
+        identifier = f"picture-{number}"
+        file = entries.path(store, version, identifier)
+        for folder in (file.parent.parent, file.parent):
+            if not folder.exists():
+                folder.mkdir()
+                os.chown(folder, 1000, 1000)
+        shape = Shape(dtype="F32", rows=size // 1024, width=256)
+        entries.write(file, identifier, version, shape, bytes(size))
+        os.chown(file, 1000, 1000)
+        used = time.time() - oldest * (count - number) / count
+        os.utime(file, (used, used))
+        made.append(file)
+    return made
+
+
+def collector_ready(epd: Deployed) -> None:
+    """Wait for the condition that needs a running collector which owns its root."""
+    epd.wait_condition("EncoderCacheHealthy", "Healthy", seconds=180)
+
+
+def versions(epd: Deployed) -> dict[str, str]:
+    """Version to state, as status tells it."""
+    found = (epd.get()["status"].get("encoderCache") or {}).get("versions") or []
+    return {version["name"]: version["state"] for version in found}
+
+
+def event_reasons(epd: Deployed) -> set[str]:
+    """Reasons of the object's Events."""
+    listed = json.loads(epd.run("get", "events", "-o", "json"))["items"]
+    return {e["reason"] for e in listed if e["involvedObject"]["name"] == epd.name}
+
+
+def test_a_version_that_nobody_names_any_more_is_removed(
+    cluster: Cluster, idle: dict[str, Any], scratch: Deployed
+) -> None:
+    scratch.apply(idle)
+    collector_ready(scratch)
+    store = cluster.claim_folder(scratch.namespace, f"{scratch.name}-encoder-cache")
+    old = scratch.get()["status"]["modelVersion"]
+    fill(store, old, count=20)
+    (store / "notes.txt").write_text("of somebody else")
+    until(lambda: versions(scratch).get(old) == "Live", "status shows the live version")
+
+    scratch.patch({"encoderCache": {"salt": "2"}})
+    until(lambda: not (store / old).exists(), "the old version's directory is gone")
+    until(lambda: not list((store / ".epd-gc" / "trash").iterdir()), "the trash is empty")
+    new = scratch.get()["status"]["modelVersion"]
+    assert new != old
+    assert (store / "notes.txt").read_text() == "of somebody else"
+    until(lambda: old not in versions(scratch), "status forgets the version")
+    until(lambda: {"VersionCondemned", "VersionRemoved"} <= event_reasons(scratch), "Events tell it")
+
+
+def test_the_longest_unused_entries_of_a_live_version_go_first(
+    cluster: Cluster, idle: dict[str, Any], scratch: Deployed
+) -> None:
+    idle["spec"]["encoderCache"]["garbageCollection"] |= {
+        "maxSize": "16Mi",
+        "highWatermarkPercent": 80,
+        "lowWatermarkPercent": 50,
+    }
+    scratch.apply(idle)
+    collector_ready(scratch)
+    store = cluster.claim_folder(scratch.namespace, f"{scratch.name}-encoder-cache")
+    made = fill(store, scratch.get()["status"]["modelVersion"], count=20)
+    until(lambda: not made[0].exists(), "eviction begins")
+    until(lambda: sum(file.exists() for file in made) <= 8, "eviction ends")
+    time.sleep(2)  # should it go too far
+    kept = [file.exists() for file in made]
+    assert kept == sorted(kept), "an entry went before an older one"
+    assert 6 <= sum(kept) <= 8
+
+
+def test_a_dry_run_lists_its_victims_and_deletes_nothing(
+    cluster: Cluster, idle: dict[str, Any], scratch: Deployed
+) -> None:
+    idle["spec"]["encoderCache"]["garbageCollection"] |= {"dryRun": True, "entryTTL": "1h"}
+    scratch.apply(idle)
+    scratch.wait_condition("EncoderCacheHealthy", "DryRun", seconds=180)
+    store = cluster.claim_folder(scratch.namespace, f"{scratch.name}-encoder-cache")
+    made = fill(store, scratch.get()["status"]["modelVersion"], count=4)
+    collector = f"deployment/{scratch.name}-encoder-cache-collector"
+    claim = f"{scratch.name}-encoder-cache"
+    listed = json.loads(scratch.run("exec", collector, "--", "epd-collector", "plan", "--claim", claim, "-o", "json"))
+    named = {Path(victim["path"]).name for victim in listed["victims"]}
+    assert named == {file.name for file in made[:2]}, "the two that are older than an hour"
+    assert all(file.exists() for file in made)
+
+
+def brought(cluster: Cluster, namespace: str, claim: str, folder: Path | None = None) -> Path:
+    """A claim as a user brings it, on a volume of its own or on a folder that another one serves too."""
+    own = cluster.make_volume(claim, claim=(namespace, claim))
+    if folder is not None:
+        own.rmdir()
+        own.symlink_to(folder)
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": claim, "namespace": namespace},
+            "spec": {
+                "accessModes": ["ReadWriteMany"],
+                "storageClassName": "",
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        }
+    )
+    return own
+
+
+def test_reclaim_policy_delete_empties_a_claim_that_was_brought_and_keeps_the_claim(
+    cluster: Cluster, idle: dict[str, Any], scratch: Deployed
+) -> None:
+    claim = f"{scratch.name}-brought"
+    store = brought(cluster, scratch.namespace, claim)
+    (store / "notes.txt").write_text("of somebody else")
+    idle["spec"]["encoderCache"] |= {
+        "volume": {"persistentVolumeClaim": {"claimName": claim}},
+        "reclaimPolicy": "Delete",
+        "garbageCollection": {"versionGracePeriod": "24h"},
+    }
+    scratch.apply(idle)
+    collector_ready(scratch)
+    version = scratch.get()["status"]["modelVersion"]
+    fill(store, version, count=5)
+    scratch.run("delete", "epd", scratch.name, "--timeout=200s")
+    assert not (store / version).exists()
+    assert (store / "notes.txt").read_text() == "of somebody else"
+    assert scratch.run("get", "pvc", claim, "-o", "jsonpath={.status.phase}") == "Bound"
+    scratch.run("delete", "pvc", claim, "--timeout=60s")
+
+
+def test_the_second_claim_on_one_folder_is_refused_until_it_adopts_the_root(
+    cluster: Cluster, idle: dict[str, Any], scratch: Deployed
+) -> None:
+    first, second = f"{scratch.name}-first", f"{scratch.name}-second"
+    store = brought(cluster, scratch.namespace, first)
+    idle["spec"]["encoderCache"]["volume"] = {"persistentVolumeClaim": {"claimName": first}}
+    scratch.apply(idle)
+    collector_ready(scratch)
+    fill(store, scratch.get()["status"]["modelVersion"], count=2)
+
+    rival = copy.deepcopy(idle)
+    rival["metadata"]["name"] = f"{scratch.name}-rival"
+    rival["spec"]["encoderCache"] |= {"volume": {"persistentVolumeClaim": {"claimName": second}}, "salt": "rival"}
+    brought(cluster, scratch.namespace, second, folder=store)
+    other = Deployed(cluster.kubectl, scratch.namespace, rival["metadata"]["name"])
+    other.apply(rival)
+    try:
+        found = other.wait_condition("EncoderCacheHealthy", "RootOwnedByAnotherClaim", seconds=180)
+        root_id = json.loads((store / ".epd-gc" / "owner.json").read_text())["rootId"]
+        assert first in found["message"]
+        assert root_id in found["message"]
+        scratch.run("delete", "epd", scratch.name, "--cascade=foreground", "--timeout=120s")
+        scratch.run("annotate", "pvc", second, f"epd.dev/adopt-encoder-cache-root={root_id}")
+        collector_ready(other)
+    finally:
+        other.run("delete", "epd", other.name, "--cascade=foreground", "--timeout=120s")
+        scratch.run("delete", "pvc", first, second, "--ignore-not-found", "--timeout=60s")
+
+
+def test_the_collector_waits_for_the_first_engine_pod(
+    cluster: Cluster, idle: dict[str, Any], scratch: Deployed
+) -> None:
+    """It would choose the node of a volume that waits for its first consumer."""
+    spec = idle["spec"]["encoderCache"]["volume"]["volumeClaimTemplate"]["spec"]
+    spec["storageClassName"] = "epd-hostpath-wait"
+    nowhere = {"spec": {"nodeSelector": {"no-such": "node"}}}
+    idle["spec"]["engine"]["podTemplate"] = nowhere
+    scratch.apply(idle)
+    scratch.wait_condition("StorageReady", "WaitingForFirstConsumer")
+    time.sleep(5)  # time to make a mistake in
+    assert "-collector" not in scratch.run("get", "deployments", "-o", "name", "-l", f"epd.dev/name={scratch.name}")
+    assert not [
+        name
+        for name in scratch.run("get", "deployments", "-o", "name").split()
+        if name.endswith(f"{scratch.name}-encoder-cache-collector")
+    ]
+    scratch.patch({"engine": {"podTemplate": None}})
+    collector_ready(scratch)
