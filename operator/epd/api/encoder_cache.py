@@ -67,7 +67,7 @@ class GarbageCollection(ApiModel):
     careful value of all counts; status.encoderCache.policy shows it."""
 
     enabled: bool = True
-    """false: nothing is deleted from the claim; usage is reported all the same."""
+    """false: nothing is deleted from the claim; no collector runs if all users of the claim say so."""
     version_grace_period: Duration = "1h"
     """How long a cache version must be unused before it is deleted, for example `24h`, so that a rollback finds it."""
     entry_ttl: Duration | None = Field(None, alias="entryTTL")

@@ -198,6 +198,11 @@ _SUB_PATH: Final = (
         "!self.startsWith('/') && !self.split('/').exists(part, part == '..')",
         "must be a relative path without '..'",
     ),
+    Rule(
+        # One spelling for one directory: what shares it shares a collector.
+        "self == '' || !self.split('/').exists(part, part in ['', '.'])",
+        "must have no '.' and no empty part, such as qwen/ec",
+    ),
 )
 
 _COLLECTION: Final = "encoderCache.garbageCollection"

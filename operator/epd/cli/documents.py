@@ -49,7 +49,7 @@ def _parse(path: str, document: dict[str, Any], namespace: str) -> EPDDeployment
     except ValueError as error:
         raise DocumentError(f"{path}: {error}") from None
     messages = [f"{problem.path}: {problem.message}" for problem in problems(epd)]
-    if message := unsupported(engine_version(epd.spec.engine)):
+    if message := unsupported(engine_version(epd.spec.engine), cache=epd.spec.encoder_cache):
         messages.append(message)
     if messages:
         raise DocumentError("\n".join(f"{path}: {message}" for message in messages))

@@ -15,12 +15,13 @@ from epd.api.types import EPDDeployment
 from epd.cli import status
 from epd.cli.cluster import ClusterError, get
 from epd.cli.documents import DocumentError, read
-from epd.manifests import Context, Manifest, desired
+from epd.manifests import Context, Manifest, collector, desired
 from epd.manifests.service import url
 from epd.topology.engine_version import engine_version
 from epd.topology.model_version import harmless_names, model_version, version_inputs
 from epd.topology.pairing import pairing, pairing_inputs
 from epd.topology.roles import topology_of
+from epd.topology.storage import wants_collector
 
 OPERATOR_IMAGE = f"epd-operator:{__version__}"
 """For reading; an installation has its own, given by `--operator-image`."""
@@ -33,8 +34,12 @@ def _without_owner(manifest: Manifest) -> Manifest:
 
 
 def render(epd: EPDDeployment, *, operator_image: str) -> list[Manifest]:
-    """Return what the operator would apply for an object, the preflight included."""
-    manifests = desired(epd, Context(operator_image=operator_image, preflight=True))
+    """Return what the operator would apply for an object, the preflight included.
+
+    The collector is that of an object alone on its claim; of several users it is one.
+    """
+    context = Context(operator_image=operator_image, preflight=True)
+    manifests = desired(epd, context) + (collector([epd], context) if wants_collector(epd) else ())
     return [manifest if epd.metadata.uid else _without_owner(manifest) for manifest in manifests]
 
 
@@ -67,7 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     file.add_argument("-n", "--namespace", default="default", help="for objects that name none (default %(default)s)")
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("render", parents=[file], help="print the objects that the operator would apply")
-    command.add_argument("--operator-image", default=OPERATOR_IMAGE, help="image of the proxy (default %(default)s)")
+    command.add_argument("--operator-image", default=OPERATOR_IMAGE, help="image of the operator (default %(default)s)")
     commands.add_parser("version", parents=[file], help="print model version and pairing, and what they are made of")
     command = commands.add_parser("status", help="print the state of an object in the cluster, and what mends it")
     command.add_argument("name", metavar="NAME")

@@ -10,7 +10,14 @@ from typing import Final
 
 from epd.api.meanings import REASONS
 from epd.api.names import ConditionType
-from epd.api.types import Condition, EPDDeployment, Status
+from epd.api.types import (
+    Condition,
+    EncoderCacheStatus,
+    EPDDeployment,
+    LastCollectionStatus,
+    PolicyStatus,
+    Status,
+)
 
 _WELL_WHEN_FALSE: Final = frozenset(
     {ConditionType.RECONCILING, ConditionType.STALLED, ConditionType.UPDATE_AVAILABLE},
@@ -22,7 +29,7 @@ _PARTS: Final = tuple(
 
 def describe(epd: EPDDeployment) -> str:
     """Return the state of an object as text, with a new-line at its end."""
-    blocks = [_head(epd), _roles(epd.status), _conditions(epd.status), *_not_well(epd.status)]
+    blocks = [_head(epd), _roles(epd.status), _cache(epd.status), _conditions(epd.status), *_not_well(epd.status)]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
@@ -48,6 +55,55 @@ def _roles(status: Status) -> str:
         for role in status.roles
     ]
     return _table([("ROLE", "READY", "UPDATED", "MODEL VERSIONS"), *rows]) if rows else ""
+
+
+def _cache(status: Status) -> str:
+    """What lies on the claim, and the policy by which it goes; nothing while no collector has reported."""
+    cache = status.encoder_cache
+    if cache is None or cache.policy is None:
+        return ""
+    head = [
+        ("cached", _sizes(cache)),
+        ("policy", _policy(cache.policy)),
+        ("last deleted", _last(cache.last_collection) if cache.last_collection else ""),
+    ]
+    rows = [
+        (version.name, version.state, str(version.entries), version.used, " ".join(version.users))
+        for version in cache.versions
+    ]
+    table = _table([("CACHE VERSION", "STATE", "ENTRIES", "USED", "USERS"), *rows]) if rows else ""
+    return "\n\n".join(filter(None, (_table([row for row in head if row[1]]), table)))
+
+
+def _sizes(cache: EncoderCacheStatus) -> str:
+    more = f", and {cache.foreign} that are not the cache's" if cache.foreign not in ("", "0") else ""
+    return f"{cache.used} in {cache.entries} entries{more}"
+
+
+def _policy(policy: PolicyStatus) -> str:
+    """In the fields' own names, so that people find what to change; with whose value counts where it is another's."""
+    if not policy.enabled:
+        return f"nothing is deleted (enabled: false{_origin(policy, 'enabled')})"
+    values = {
+        "versionGracePeriod": policy.version_grace_period,
+        "entryTTL": policy.entry_ttl,
+        "minIdle": policy.min_idle,
+        "highWatermarkPercent": str(policy.high_watermark_percent),
+        "lowWatermarkPercent": str(policy.low_watermark_percent),
+        "dryRun": "true" if policy.dry_run else "",
+    }
+    return ", ".join(f"{field} {value}{_origin(policy, field)}" for field, value in values.items() if value)
+
+
+def _origin(policy: PolicyStatus, field: str) -> str:
+    return f" of {policy.origins[field]}" if field in policy.origins else ""
+
+
+def _last(collection: LastCollectionStatus) -> str:
+    return (
+        f"{collection.freed} in {collection.removed_entries} entries and {collection.removed_versions} versions, "
+        f"{collection.finished}"
+    )
 
 
 def _conditions(status: Status) -> str:

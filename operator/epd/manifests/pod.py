@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from epd.api import names
 from epd.api.types import EPDDeployment, Resources, Spec
+from epd.topology.roles import roles_of
 from epd.topology.storage import encoder_cache_claim
 
 PRESTOP_SECONDS: Final = 5
@@ -34,10 +35,20 @@ def graceful_stop(drain_seconds: int) -> tuple[dict[str, Any], int]:
     return lifecycle, PRESTOP_SECONDS + drain_seconds + KILL_MARGIN_SECONDS
 
 
-def pull_secrets(spec: Spec) -> dict[str, Any]:
-    """Return `imagePullSecrets` of any pod; nothing when there are none."""
-    found = [{"name": secret.name} for secret in spec.image_pull_secrets]
-    return {"imagePullSecrets": found} if found else {}
+def pull_secrets(*specs: Spec) -> dict[str, Any]:
+    """Return `imagePullSecrets` of a pod of one spec or several; nothing when there are none."""
+    found = dict.fromkeys(secret.name for spec in specs for secret in spec.image_pull_secrets)
+    return {"imagePullSecrets": [{"name": name} for name in found]} if found else {}
+
+
+def tolerations(*specs: Spec) -> list[Any]:
+    """Return the union of what the engines of one spec or several tolerate, in the order given."""
+    found: list[Any] = []
+    for spec in specs:
+        templates = [spec.engine.pod_template, *(role_spec.pod_template for _, role_spec in roles_of(spec))]
+        given = (each for template in templates for each in (template.get("spec") or {}).get("tolerations") or [])
+        found += [toleration for toleration in given if toleration not in found]
+    return found
 
 
 def resources(given: Resources) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from epd.manifests import pod
 from epd.manifests.context import Context, Manifest
 from epd.manifests.labels import labels, metadata
 from epd.topology.canonical import digest
-from epd.topology.roles import roles_of
 from epd.topology.storage import encoder_cache_claim, single_node
 
 _HASH_LENGTH: Final = 7
@@ -27,11 +26,7 @@ def _scheduling(epd: EPDDeployment) -> dict[str, Any]:
     """What lets the check run where engines run: the union of tolerations, and what all roles share."""
     shared = epd.spec.engine.pod_template.get("spec") or {}
     fields = {field: shared[field] for field in _SCHEDULING_FIELDS if shared.get(field)}
-    tolerations = list(shared.get("tolerations") or [])
-    for _, role_spec in roles_of(epd.spec):
-        for toleration in (role_spec.pod_template.get("spec") or {}).get("tolerations") or []:
-            if toleration not in tolerations:
-                tolerations.append(toleration)
+    tolerations = pod.tolerations(epd.spec)
     return fields | {"tolerations": tolerations} if tolerations else fields
 
 

@@ -8,7 +8,8 @@ from epd.api import names
 from epd.api.names import Role
 from epd.api.types import EPDDeployment, RoleSpec, Spec
 from epd.manifests import pod
-from epd.manifests.context import Manifest
+from epd.manifests.connector_configmap import connector_volume
+from epd.manifests.context import Context, Manifest
 from epd.manifests.labels import (
     ANNOTATION_DEFAULT_CONTAINER,
     ANNOTATION_RESTARTED_AT,
@@ -44,7 +45,7 @@ _REVISION_HISTORY: Final = 3
 """Old ReplicaSets are for reading only: the spec is what is rolled back."""
 
 
-def _volumes(epd: EPDDeployment) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _volumes(epd: EPDDeployment, context: Context) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Volumes and mounts. Their names (`shm`, `tmp`, `home`, ...) are an API: podTemplates patch them."""
     volumes: list[dict[str, Any]] = [
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": _SHARED_MEMORY}},
@@ -62,7 +63,8 @@ def _volumes(epd: EPDDeployment) -> tuple[list[dict[str, Any]], list[dict[str, A
         volumes.append({"name": "hf-cache", "emptyDir": {}})
         mounts.append(pod.mount("hf-cache", HF_CACHE_PATH))
     cache_volumes, cache_mounts = pod.encoder_cache(epd)
-    return volumes + cache_volumes, mounts + cache_mounts
+    code_volumes, code_mounts = connector_volume(epd, context)
+    return volumes + cache_volumes + code_volumes, mounts + cache_mounts + code_mounts
 
 
 def _probes(startup: int) -> dict[str, Any]:
@@ -100,7 +102,7 @@ def _annotations(spec: Spec) -> dict[str, str]:
     return plain | {ANNOTATION_RESTARTED_AT: spec.restarted_at} if spec.restarted_at else plain
 
 
-def pod_template(epd: EPDDeployment, role: Role) -> dict[str, Any]:
+def pod_template(epd: EPDDeployment, role: Role, context: Context) -> dict[str, Any]:
     """Return the pod template of a role: ours, then `spec.engine.podTemplate`, then the role's.
 
     Set again afterwards: our labels, since the selector and the proxy go by them, and the ids of spec.securityContext,
@@ -108,7 +110,7 @@ def pod_template(epd: EPDDeployment, role: Role) -> dict[str, Any]:
     compiled kernels beside their modules.
     """
     spec, role_spec = epd.spec, role_spec_of(epd.spec, role)
-    volumes, mounts = _volumes(epd)
+    volumes, mounts = _volumes(epd, context)
     rendered = {
         "metadata": {"annotations": _annotations(spec), "labels": role_labels(epd, role)},
         "spec": {
@@ -131,7 +133,7 @@ def pod_template(epd: EPDDeployment, role: Role) -> dict[str, Any]:
     return merged
 
 
-def role_deployment(epd: EPDDeployment, role: Role) -> Manifest:
+def role_deployment(epd: EPDDeployment, role: Role, context: Context) -> Manifest:
     """Return the Deployment of a role; without `replicas` when a scaler sets them.
 
     Its progress deadline spans one pod's whole change: the old one drains (with `maxSurge: 0` its device is needed),
@@ -155,6 +157,6 @@ def role_deployment(epd: EPDDeployment, role: Role) -> Manifest:
             "minReadySeconds": pod.MIN_READY_SECONDS,
             "progressDeadlineSeconds": grace + _START_MARGIN_SECONDS + startup_seconds(spec, role),
             "revisionHistoryLimit": _REVISION_HISTORY,
-            "template": pod_template(epd, role),
+            "template": pod_template(epd, role, context),
         },
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from epd.api import names
-from epd.api.types import ClaimRef, EPDDeployment, ModelSource, Spec
+from epd.api.types import ClaimRef, ConnectorKind, EPDDeployment, ModelSource, Spec
 
 HF_CACHE_PATH: Final = "/var/lib/epd/hf-cache"
 """The same with and without a claim: offline, vLLM takes the snapshot's path for the model, as it takes MODEL_PATH."""
@@ -44,6 +44,16 @@ def encoder_cache_claim(epd: EPDDeployment) -> ClaimRef | None:
     if cache.volume.persistent_volume_claim is not None:
         return cache.volume.persistent_volume_claim
     return ClaimRef(claim_name=names.encoder_cache_claim(epd.metadata.name))
+
+
+def wants_collector(epd: EPDDeployment) -> bool:
+    """Tell whether an object alone would have its claim collected.
+
+    Of a custom connector's files the operator knows nothing: without records they are foreign to a collector.
+    """
+    cache = epd.spec.encoder_cache
+    known = cache is not None and cache.connector is not ConnectorKind.CUSTOM and cache.garbage_collection.enabled
+    return known and encoder_cache_claim(epd) is not None
 
 
 def access_modes(spec: Spec) -> list[str]:
