@@ -1,0 +1,126 @@
+"""Searches for entries on behalf of requests: one per key, with a deadline, repeated while there is no room. No I/O.
+
+For the scheduler's thread; the searches themselves run in a pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from .asks import Want
+from .counters import Counts
+from .finder import Finder, Found, Full, Missed
+from .holdings import Key
+from .probe import Health, Pool, Task
+
+_ROOM_SECONDS: Final = 0.02
+"""Between attempts to find room for a copy: a few steps of decoding, in which copies are released."""
+
+
+@dataclass(slots=True, eq=False)
+class Lookup:
+    """A search, and the requests that wait for it. `want` is one without pixels if any of theirs is."""
+
+    want: Want
+    since: float
+    task: Task[Found | Missed | Full] | None = None
+    again_at: float = 0.0
+    crowded: bool = False
+    pin: bool = False
+    waiting: set[str] = field(default_factory=set)
+
+
+class Lookups:
+    """The searches under way. `conclude` gets each verdict with the ids of the requests that waited for it."""
+
+    def __init__(
+        self,
+        finder: Finder,
+        pool: Pool,
+        health: Health,
+        counts: Counts,
+        *,
+        deadline: float,
+        conclude: Callable[[Key, Found | Missed, set[str], float], None],
+    ) -> None:
+        self._finder, self._pool, self._health, self._counts = finder, pool, health, counts
+        self._deadline = deadline
+        self._conclude = conclude
+        self._running: dict[Key, Lookup] = {}
+
+    def join(self, want: Want, request: str, now: float) -> None:
+        """Start the search or wait for the one that runs; it may be concluded before this returns."""
+        lookup = self._running.get(want.key)
+        if lookup is None:
+            lookup = self._running[want.key] = Lookup(want, now)
+        elif want.bare:
+            lookup.want = want
+        lookup.waiting.add(request)
+        self._settle(want.key, lookup, now)
+
+    def leave(self, key: Key, request: str) -> None:
+        """Wait no more. A search that nobody waits for gives back what it finds."""
+        lookup = self._running.get(key)
+        if lookup is None:
+            return
+        lookup.waiting.discard(request)
+        if not lookup.waiting:
+            del self._running[key]
+            if lookup.task is not None:
+                lookup.task.abandon()
+
+    def settle(self, now: float) -> None:
+        """Bring all searches forward."""
+        for key, lookup in list(self._running.items()):
+            self._settle(key, lookup, now)
+
+    def close(self) -> None:
+        """Abandon all searches."""
+        for key, lookup in list(self._running.items()):
+            for request in list(lookup.waiting):
+                self.leave(key, request)
+
+    def _settle(self, key: Key, lookup: Lookup, now: float) -> None:
+        late = now - lookup.since > self._deadline
+        task = lookup.task
+        if task is None:
+            if self._health.suspect:
+                self._end(key, lookup, Missed("suspect"), now)
+            elif now >= lookup.again_at:
+                self._search(key, lookup)
+        elif task.done:
+            self._outcome(key, lookup, task, now, late=late)
+        elif late or self._health.suspect:
+            if task.overdue(now, self._deadline):
+                self._health.doubt()
+            task.abandon()
+            if late:
+                self._counts.add("probe_timeouts")
+            self._end(key, lookup, Missed("timeout" if late else "suspect"), now)
+
+    def _search(self, key: Key, lookup: Lookup) -> None:
+        modality, pin = lookup.want.modality, lookup.pin
+        lookup.task = self._pool.submit(
+            lambda: self._finder.find(key, modality, pin=pin), dispose=self._finder.give_back
+        )
+
+    def _outcome(self, key: Key, lookup: Lookup, task: Task[Found | Missed | Full], now: float, *, late: bool) -> None:
+        outcome = task.outcome
+        if outcome is None:
+            self._end(key, lookup, Missed("error"), now)
+        elif not isinstance(outcome, Full):
+            self._end(key, lookup, outcome, now)
+        elif late and not lookup.want.bare:
+            self._end(key, lookup, Missed("budget_full"), now)
+        else:
+            if not lookup.crowded:
+                self._counts.add("budget_full")
+            lookup.crowded, lookup.task, lookup.again_at = True, None, now + _ROOM_SECONDS
+            if late:  # a pin needs no room; but a worker that reads it hangs if the volume does, so it comes last
+                lookup.pin, lookup.since = True, now
+
+    def _end(self, key: Key, lookup: Lookup, outcome: Found | Missed, now: float) -> None:
+        del self._running[key]
+        self._conclude(key, outcome, lookup.waiting, now)

@@ -1,0 +1,298 @@
+"""ManagedECConnector, the class that vLLM loads. Thin: the scheduler's half decides, the worker's reads and writes.
+
+For vLLM 0.31 to 0.33, both model runners; parameter names are vLLM's (ec_connector/base.py), which calls by keyword.
+"""
+
+# vLLM and torch are not there when types are checked.
+# mypy: disable-error-code="import-not-found", allow-subclassing-any
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import torch
+from vllm.distributed.ec_transfer.ec_connector.base import (
+    ECConnectorBase,
+    ECConnectorMetadata,
+    ECConnectorRole,
+    ECConnectorWorkerMetadata,
+)
+
+from . import placement
+from . import settings as configuration
+from .counters import COLUMNS, WorkerReader
+from .entry import Shape
+from .finder import Finder, Widths
+from .local import LocalCopies
+from .probe import Health, Pool
+from .scheduler import SchedulerSide, Step
+from .seam import Files
+from .settings import Settings
+from .store import Store
+from .upkeep import Upkeep
+from .worker import DTYPES, WorkerSide
+
+logger = logging.getLogger(f"vllm.{__name__}")
+
+_PAGE: Final = 4096
+_WRITERS: Final = 4
+"""Writes side by side: enough to hide one server round trip behind another's data."""
+_JOIN_SECONDS: Final = 2.0
+"""For threads to end in all; one that hangs with the volume ends with the process."""
+
+
+@dataclass
+class ManagedMetadata(ECConnectorMetadata):
+    """What a step's workers are told."""
+
+    step: Step
+
+
+@dataclass
+class ManagedWorkerMetadata(ECConnectorWorkerMetadata):
+    """What workers tell of a step: its number, and the identifiers of loads that failed."""
+
+    step: int
+    failed: set[str]
+
+    def aggregate(self, other: ECConnectorWorkerMetadata) -> ECConnectorWorkerMetadata:
+        """Join the words of two workers: a step is done when the last is."""
+        return ManagedWorkerMetadata(min(self.step, other.step), self.failed | other.failed)
+
+
+class ManagedECConnector(ECConnectorBase):
+    """vLLM's encoder cache on a shared volume, in a form that cannot hurt the engine."""
+
+    files: ClassVar[Files] = os
+    """The file system of the store; tests put another one here."""
+
+    def __init__(self, vllm_config: Any, role: ECConnectorRole) -> None:
+        super().__init__(vllm_config=vllm_config, role=role)
+        settings = configuration.read(vllm_config.ec_transfer_config.ec_connector_extra_config)
+        pod = os.environ.get("EPD_POD_UID") or secrets.token_hex(8)
+        self._store = Store(
+            settings.root, settings.version, stamp_seconds=settings.stamp_seconds, pod=pod, files=self.files
+        )
+        self._health = Health(
+            # Under a name never asked for before, which no client's cache can answer.
+            lambda: self._store.holds(secrets.token_hex(16)),
+            deadline=settings.probe_timeout_seconds,
+        )
+        self._pools: list[Pool] = []
+        self._copies: LocalCopies | None = None
+        self._closed = False
+        self._scheduler: SchedulerSide | None = None
+        self._worker: WorkerSide | None = None
+        if role == ECConnectorRole.SCHEDULER:
+            self._scheduler = self._scheduler_side(settings)
+            logger.info("encoder cache: %s of %s at %s", settings.version, settings.claim, settings.root)
+        else:
+            self._worker = self._worker_side(settings)
+
+    def shutdown(self) -> None:
+        """End threads and free what is held, within seconds. May be repeated."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._scheduler is not None:
+            self._scheduler.close()
+        self._health.close(_JOIN_SECONDS)
+        if not self._health.suspect:
+            closing = self._pool("epd-ec-close", 1)
+            closing.submit(self._store.close).wait(_JOIN_SECONDS)
+        for pool in self._pools:
+            pool.close(_JOIN_SECONDS / len(self._pools))
+        if self._copies is not None:
+            self._copies.close()
+
+    # Scheduler
+
+    def has_cache_item(self, identifier: str) -> bool:
+        """As the base class. Never on a pure encoder: it would have no tensor behind its promise."""
+        return self._deciding.has(identifier)
+
+    def ensure_cache_available(self, request: Any, num_computed_tokens: int) -> bool:
+        """As the base class."""
+        return self._deciding.ensure(request, num_computed_tokens)
+
+    def update_state_after_alloc(self, request: Any, index: int) -> None:
+        """As the base class."""
+        self._deciding.allocated(request, index)
+
+    def build_connector_meta(self, scheduler_output: Any) -> ECConnectorMetadata:
+        """As the base class."""
+        tokens, freed = scheduler_output.total_num_scheduled_tokens, scheduler_output.free_encoder_mm_hashes
+        return ManagedMetadata(self._deciding.plan(tokens, freed))
+
+    def take_unavailable_requests(self) -> set[str]:
+        """As the base class; vLLM calls it once per step whose output arrived."""
+        return self._deciding.account()
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        """As the base class."""
+        told = connector_output.ec_connector_worker_meta
+        if isinstance(told, ManagedWorkerMetadata):
+            self._deciding.acknowledge(told.step, told.failed)
+
+    def request_finished(self, request: Any) -> tuple[bool, dict[str, Any] | None]:
+        """As the base class. Items that are not on disk get empty metadata: their pixels must go on being sent."""
+        self._deciding.finished(request)
+        if not self.is_producer or _aborted(request):
+            return False, None
+        items = self._items(request)
+        for identifier in self._deciding.missing(items):
+            items[identifier]["metadata"] = {}
+        return False, items or None
+
+    # Worker
+
+    def start_load_caches(self, encoder_cache: dict[str, torch.Tensor], **kwargs: Any) -> None:  # noqa: ARG002 - the base class's
+        """As the base class."""
+        self._working.load(self._get_connector_metadata().step, encoder_cache)
+
+    def start_save_caches(self, **kwargs: Any) -> None:
+        """As the base class."""
+        self._working.republish(self._get_connector_metadata().step, kwargs.get("encoder_cache") or {})
+
+    def save_caches(  # vLLM passes the first two by these names
+        self,
+        encoder_cache: dict[str, torch.Tensor],
+        mm_hash: str,
+        **kwargs: Any,  # noqa: ARG002 - the base class's
+    ) -> None:
+        """As the base class. Model runner V1 calls it on pure consumers too."""
+        if self.is_producer and mm_hash in encoder_cache:
+            self._working.save(mm_hash, encoder_cache[mm_hash])
+
+    def get_finished(
+        self,
+        finished_req_ids: set[str],  # noqa: ARG002 - the base class's
+    ) -> tuple[set[str] | None, set[str] | None]:
+        """As the base class; called when a step ends: entries are to be on disk before the encoder answers."""
+        self._working.settle()
+        return None, None
+
+    def build_connector_worker_meta(self) -> ECConnectorWorkerMetadata | None:
+        """As the base class."""
+        report = self._working.report()
+        return None if report is None else ManagedWorkerMetadata(*report)
+
+    # Both
+
+    def get_ec_connector_stats(self) -> Any:
+        """As the base class; workers hand their counts to the scheduler, since model runner V1 drops them."""
+        from .stats import ManagedECStats
+
+        delta = None if self._scheduler is None else self._scheduler.stats()
+        return ManagedECStats(data=delta) if delta else None
+
+    @classmethod
+    def build_ec_connector_stats(cls, data: dict[str, Any] | None = None) -> Any:
+        """As the base class."""
+        from .stats import ManagedECStats
+
+        return ManagedECStats(data=data or {})
+
+    @classmethod
+    def build_prom_metrics(
+        cls, vllm_config: Any, metric_types: Any, labelnames: list[str], per_engine_labelvalues: Any
+    ) -> Any:
+        """As the base class."""
+        from .stats import ManagedECPromMetrics
+
+        return ManagedECPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+    # Construction
+
+    @property
+    def _deciding(self) -> SchedulerSide:
+        if self._scheduler is None:
+            raise RuntimeError("a worker's connector decides nothing")
+        return self._scheduler
+
+    @property
+    def _working(self) -> WorkerSide:
+        if self._worker is None:
+            raise RuntimeError("the scheduler's connector loads nothing")
+        return self._worker
+
+    def _pool(self, name: str, threads: int) -> Pool:
+        pool = Pool(name, threads)
+        self._pools.append(pool)
+        return pool
+
+    def _scheduler_side(self, settings: Settings) -> SchedulerSide:
+        from vllm.distributed.ec_transfer.ec_connector.utils import (
+            PlaceholderMetadataResolver,
+            collect_ec_item_metadata,
+        )
+
+        config = self._vllm_config
+        resolver = PlaceholderMetadataResolver(config.model_config)
+        self._items: Callable[[Any], dict[str, Any]] = lambda request: collect_ec_item_metadata(
+            request.mm_features, resolver
+        )
+        counters, reader = self._local_memory(settings)
+        widths = Widths(self._store, default=configuration.width(config.model_config))
+        remote = configuration.remote_workers(config.parallel_config)
+        return SchedulerSide(
+            store=self._store,
+            finder=Finder(
+                self._store,
+                None if remote else self._copies,
+                budget_bytes=settings.local_bytes,
+                widths=widths,
+                dtype=DTYPES.get(config.model_config.dtype),
+            ),
+            upkeep=Upkeep(
+                self._store,
+                self._pool("epd-ec-upkeep", 1),
+                self._health,
+                record=settings.record(),
+                widths=getattr(config.ec_transfer_config, "mm_encoder_output_widths", None) or {},
+                stamp_seconds=settings.stamp_seconds,
+                deadline=settings.probe_timeout_seconds,
+            ),
+            health=self._health,
+            lookups=self._pool("epd-ec-lookup", settings.io_threads),
+            local=self._pool("epd-ec-release", 1),
+            producer=self.is_producer,
+            consumer=self.is_consumer,
+            deadline=settings.probe_timeout_seconds,
+            fields=resolver.fields_for,
+            counters=counters,
+            worker_counts=reader,
+        )
+
+    def _local_memory(self, settings: Settings) -> tuple[str | None, WorkerReader | None]:
+        """Open the local copies, and among them the block in which workers count."""
+        parallel = self._vllm_config.parallel_config
+        ranks = parallel.tensor_parallel_size * getattr(parallel, "prefill_context_parallel_size", 1)
+        block = Shape(dtype="F64", rows=ranks, width=len(COLUMNS))
+        try:
+            self._copies = LocalCopies(budget_bytes=settings.local_bytes + _PAGE * (1 + block.nbytes // _PAGE))
+            copy = self._copies.allocate(block)
+        except Exception as error:
+            logger.warning("encoder cache: no shared memory, entries are pinned instead: %s", error)
+            return None, None
+        return copy.path, WorkerReader(copy.buffer, ranks)
+
+    def _worker_side(self, settings: Settings) -> WorkerSide:
+        return WorkerSide(
+            store=self._store,
+            writers=self._pool("epd-ec-write", _WRITERS),
+            health=self._health,
+            write_timeout=settings.write_timeout_seconds,
+            device=placement.device,
+            rank=placement.rank,
+            synchronizing=placement.synchronizing(),
+        )
+
+
+def _aborted(request: Any) -> bool:
+    return getattr(request.status, "name", "") in {"FINISHED_ABORTED", "FINISHED_ERROR"}

@@ -1,0 +1,181 @@
+"""Calls that may hang with a volume, kept off the engine's threads: bounded pools, tasks with a deadline, and doubt.
+
+A thread stuck in the kernel cannot be ended. So a pool never makes another in its place, nobody waits for one longer
+than a deadline, and while the store is in doubt nothing is asked of it but whether it is back. Knows no file.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+_RECOVERY_PAUSE_SECONDS: Final = 1.0
+"""Between questions whether the store is back: soon enough for a server that restarts, rare enough to be no load."""
+
+
+class Task(Generic[T]):
+    """One call in a pool. `outcome` and `error` may be read once `done`."""
+
+    __slots__ = ("_abandoned", "_call", "_clock", "_dispose", "_finished", "_lock", "error", "outcome", "started")
+
+    def __init__(
+        self, call: Callable[[], T], dispose: Callable[[T], object] | None, clock: Callable[[], float]
+    ) -> None:
+        self._call: Callable[[], T] | None = call
+        self._dispose = dispose
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._finished = threading.Event()
+        self._abandoned = False
+        self.started: float | None = None
+        self.outcome: T | None = None
+        self.error: BaseException | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the call has ended."""
+        return self._finished.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end at most this long; tell whether it came."""
+        return self._finished.wait(max(seconds, 0))
+
+    def overdue(self, now: float, seconds: float) -> bool:
+        """Tell whether the call runs for longer than this: a call that only waits for a thread accuses no store."""
+        return self.started is not None and not self.done and now - self.started > seconds
+
+    def abandon(self) -> None:
+        """Take no interest in the outcome any more: it is disposed of, now or when the call ends."""
+        with self._lock:
+            first, self._abandoned = not self._abandoned, True
+            ended = self.done
+        if first and ended:
+            self._dispose_of_outcome()
+
+    def run(self) -> None:
+        """Make the call, in a thread of the pool; skipped if it was abandoned while it waited."""
+        with self._lock:
+            call, self._call = self._call, None
+            if call is None or self._abandoned:
+                self._finished.set()
+                return
+            self.started = self._clock()
+        try:
+            self.outcome = call()
+        except BaseException as error:  # whatever it is, a thread of the pool outlives it
+            self.error = error
+        with self._lock:
+            self._finished.set()
+            abandoned = self._abandoned
+        if abandoned:
+            self._dispose_of_outcome()
+
+    def _dispose_of_outcome(self) -> None:
+        if self._dispose is not None and self.error is None and self.outcome is not None:
+            self._dispose(self.outcome)
+
+
+class Pool:
+    """At most `threads` threads, started when they are needed, that end with the process."""
+
+    def __init__(self, name: str, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._name = name
+        self._limit = threads
+        self._clock = clock
+        self._queue: SimpleQueue[Task[object] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def submit(self, call: Callable[[], T], *, dispose: Callable[[T], object] | None = None) -> Task[T]:
+        """Have a thread make the call. After `close` the task never ends by itself."""
+        task = Task(call, dispose, self._clock)
+        with self._lock:
+            if self._closed:
+                return task
+            self._queue.put(task)  # type: ignore[arg-type]  # only run() is used, whatever the outcome's type
+            if self._idle < self._queue.qsize() and len(self._threads) < self._limit:
+                thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        return task
+
+    def close(self, seconds: float) -> None:
+        """Let the threads end; wait for them this long together. May be repeated."""
+        with self._lock:
+            self._closed = True
+            threads = list(self._threads)
+        for _ in threads:
+            self._queue.put(None)
+        until = time.monotonic() + seconds
+        for thread in threads:
+            thread.join(max(until - time.monotonic(), 0))
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            task = self._queue.get()
+            with self._lock:
+                self._idle -= 1
+            if task is None:
+                return
+            task.run()
+            del task  # its outcome may hold memory
+
+
+class Health:
+    """Whether the store answers. In doubt after a call that hung, until a question of its own is answered in time."""
+
+    def __init__(
+        self,
+        question: Callable[[], object],
+        *,
+        deadline: float,
+        pause: float = _RECOVERY_PAUSE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`question` must reach the server, past every cache of the client. It may raise: an error is an answer."""
+        self._question = question
+        self._deadline = deadline
+        self._pause = pause
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._asker: threading.Thread | None = None
+        self.suspect = False
+
+    def doubt(self) -> None:
+        """Say that a call hung."""
+        with self._lock:
+            if self.suspect or self._closed.is_set():
+                return
+            self.suspect = True
+            self._asker = threading.Thread(target=self._ask, name="epd-ec-recovery", daemon=True)
+            self._asker.start()
+
+    def close(self, seconds: float) -> None:
+        """Ask no more. May be repeated."""
+        self._closed.set()
+        with self._lock:
+            asker = self._asker
+        if asker is not None:
+            asker.join(max(seconds, 0))
+
+    def _ask(self) -> None:
+        while not self._closed.is_set():
+            began = self._clock()
+            with suppress(Exception):  # an error is an answer: what fails does not hang
+                self._question()
+            if self._clock() - began <= self._deadline:
+                with self._lock:
+                    self.suspect = False
+                return
+            self._closed.wait(self._pause)

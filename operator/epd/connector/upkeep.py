@@ -1,0 +1,97 @@
+"""What the scheduler has done to the store beside lookups: use stamps, the version's record and widths, heartbeats.
+
+Runs in one thread of its own; the engine waits for none of it. While the store is in doubt nothing is asked of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from .local import Copy
+from .probe import Health, Pool, Task
+from .store import Pin, Record, Store, StoreError
+
+UPKEEP_SECONDS: Final = 60.0
+"""Between heartbeats, which the collector misses after ten minutes, and looks whether the record is still there."""
+_IDENTIFIERS: Final = 65_536
+"""Remembered as stamped, some 15 MB; of a forgotten one the stamp is only asked for early."""
+
+
+class Upkeep:
+    """For the scheduler's thread; what it submits runs elsewhere."""
+
+    def __init__(
+        self,
+        store: Store,
+        pool: Pool,
+        health: Health,
+        *,
+        record: Record,
+        widths: Mapping[str, int],
+        stamp_seconds: float,
+        deadline: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`widths` are written if there are any: only encoders know them."""
+        self._store = store
+        self._pool = pool
+        self._health = health
+        self._record = record
+        self._widths = dict(widths)
+        self.stamp_seconds = stamp_seconds
+        self._deadline = deadline
+        self._clock = clock
+        self._stamped: OrderedDict[str, float] = OrderedDict()
+        self._due: set[str] = set()
+        self._pins: list[Pin] = []
+        self._task: Task[None] | None = None
+        self._upkeep_at = clock()
+
+    def used(self, identifiers: Iterable[str], now: float) -> None:
+        """Have the entries stamped that were not for `stamp_seconds`."""
+        for identifier in identifiers:
+            last = self._stamped.get(identifier)
+            if last is None or now - last >= self.stamp_seconds:
+                self._stamped[identifier] = now
+                self._stamped.move_to_end(identifier)
+                self._due.add(identifier)
+        while len(self._stamped) > _IDENTIFIERS:
+            self._stamped.popitem(last=False)
+
+    def unpin(self, source: Copy | Pin) -> None:
+        """Have a pin removed."""
+        if isinstance(source, Pin):
+            self._pins.append(source)
+
+    def step(self, now: float) -> None:
+        """Submit what is due, unless the last of it still runs. To be called in each step; costs nothing if idle."""
+        if self._task is not None and not self._task.done:
+            if self._task.overdue(now, self._deadline):
+                self._health.doubt()
+            return
+        regular = now >= self._upkeep_at
+        if not (regular or self._due or self._pins) or self._health.suspect:
+            return
+        due, self._due = self._due, set()
+        pins, self._pins = self._pins, []
+        if regular:
+            self._upkeep_at = now + UPKEEP_SECONDS
+        self._task = self._pool.submit(lambda: self._work(due, pins, regular=regular))
+
+    def _work(self, due: set[str], pins: list[Pin], *, regular: bool) -> None:
+        if regular:
+            with suppress(OSError):  # a consumer may have the volume read-only
+                self._store.prepare(self._record)
+            with suppress(OSError):
+                self._store.heartbeat()
+            if self._widths:
+                with suppress(StoreError):
+                    self._store.write_widths(self._widths)
+        for pin in pins:
+            self._store.unpin(pin)
+        for identifier in due:
+            self._store.stamp(identifier)

@@ -1,0 +1,189 @@
+"""Does, in a worker's model thread, what cannot fail: reads local copies, hands embeddings to the store's writers.
+
+Decides nothing and raises nothing: whatever happens to a load leaves zeros in the tensor's place, and the scheduler,
+told so, fails the requests that would use them. Writes wait for the store at the end of a step, never past a deadline.
+"""
+
+# vLLM and torch are not there when types are checked.
+# mypy: disable-error-code="import-not-found", allow-subclassing-any
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, MutableMapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from blake3 import blake3
+
+from .counters import SAVE_REASONS, NoRow, WorkerRow
+from .entry import Shape
+from .holdings import Load
+from .probe import Health, Pool, Task
+from .scheduler import Step
+from .store import Published, Store, StoreError
+
+logger = logging.getLogger(f"vllm.{__name__}")
+
+DTYPES: Final = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+}
+_TORCH_DTYPES: Final = {name: dtype for dtype, name in DTYPES.items()}
+_PENDING_BYTES: Final = 256 << 20
+"""Of embeddings waiting for the writers: beyond it a step waits, so that a slow volume does not fill the memory."""
+
+EncoderCache = MutableMapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """An embedding on its way to the store."""
+
+    task: Task[Published]
+    until: float
+    nbytes: int
+    republished: bool
+
+
+class WorkerSide:
+    """One worker's half of the connector. For one thread."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        writers: Pool,
+        health: Health,
+        write_timeout: float,
+        device: Callable[[], torch.device],
+        rank: Callable[[], int],
+        synchronizing: Callable[[], AbstractContextManager[Any]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`rank` counts the workers that run the connector: 0 writes. `synchronizing` allows a wait for the device."""
+        self._store, self._writers, self._health = store, writers, health
+        self._write_timeout = write_timeout
+        self._device, self._rank, self._synchronizing, self._clock = device, rank, synchronizing, clock
+        self._row: WorkerRow | NoRow = NoRow()
+        self._row_path: str | None = None
+        self._saving: list[Saving] = []
+        self._ran: int | None = None
+        self._failed: set[str] = set()
+
+    def load(self, step: Step, cache: EncoderCache) -> None:
+        """Put this step's entries into the encoder cache."""
+        self._count_in(step)
+        for load in step.loads:
+            self._ran = step.number
+            if load.identifier in cache:
+                continue
+            try:
+                with self._synchronizing():
+                    cache[load.identifier] = _read(load).to(self._device())
+            except Exception:
+                logger.exception("encoder cache: load failed, requests that need it will fail: %s", load.path)
+                self._row.add("load_failures")
+                self._failed.add(load.identifier)
+                zeros = torch.zeros((load.rows, load.width), dtype=_TORCH_DTYPES[load.dtype], device=self._device())
+                cache[load.identifier] = zeros
+
+    def republish(self, step: Step, cache: EncoderCache) -> None:
+        """Save again what the store has lost, as far as it is still here."""
+        self._count_in(step)
+        for identifier in step.republish:
+            if identifier in cache:
+                self.save(identifier, cache[identifier], republished=True)
+
+    def save(self, identifier: str, tensor: torch.Tensor, *, republished: bool = False) -> None:
+        """Hand an embedding to the writers; `settle` waits for them."""
+        if self._rank() != 0:
+            return
+        if self._health.suspect:
+            self._row.add("save_failures.suspect")
+            return
+        if sum(saving.nbytes for saving in self._saving) > _PENDING_BYTES:
+            self.settle()
+        try:
+            payload, shape = self._on_host(tensor)
+        except Exception:
+            logger.exception("encoder cache: an embedding cannot be saved: %s", tuple(tensor.shape))
+            self._row.add("save_failures.other")
+            return
+        task = self._writers.submit(lambda: self._store.publish(identifier, payload, shape))
+        self._saving.append(Saving(task, self._clock() + self._write_timeout, shape.nbytes, republished))
+
+    def settle(self) -> None:
+        """Wait for the writers, so that an encoder does not answer before its entries are there."""
+        savings, self._saving = self._saving, []
+        began = self._clock()
+        for saving in savings:
+            task = saving.task
+            if not self._health.suspect and not task.wait(saving.until - self._clock()):
+                self._health.doubt()
+            if not task.done:
+                task.abandon()
+                self._row.add("save_failures.timeout")
+            elif task.outcome is not None:
+                self._row.add("saves")
+                self._row.add("republished", saving.republished)
+                self._row.add("saved_bytes", 0 if task.outcome.already else task.outcome.bytes)
+            else:
+                self._lost(task.error)
+        if savings:
+            self._row.add("save_seconds", self._clock() - began)
+
+    def report(self) -> tuple[int, set[str]] | None:
+        """Return the step whose loads are done, and the loads that failed; None if there were none."""
+        if self._ran is None:
+            return None
+        report = self._ran, self._failed
+        self._ran, self._failed = None, set()
+        return report
+
+    def _count_in(self, step: Step) -> None:
+        if step.counters is not None and step.counters != self._row_path:
+            self._row_path = step.counters
+            self._row = WorkerRow(step.counters, self._rank())
+
+    def _lost(self, error: BaseException | None) -> None:
+        reason = error.reason.value if isinstance(error, StoreError) else "other"
+        self._row.add(f"save_failures.{reason if reason in SAVE_REASONS else 'other'}")
+        logger.warning("encoder cache: not saved: %s", error)
+
+    def _on_host(self, tensor: torch.Tensor) -> tuple[memoryview, Shape]:
+        """The tensor's bytes in host memory. On a CPU this is the tensor itself, which nobody changes any more."""
+        rows, width = tensor.shape
+        with self._synchronizing():
+            host = tensor.detach().to("cpu").contiguous()
+        return _bytes(host), Shape(dtype=DTYPES[tensor.dtype], rows=rows, width=width)
+
+
+def _bytes(tensor: torch.Tensor) -> memoryview:
+    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+
+
+def _read(load: Load) -> torch.Tensor:
+    """Read a copy or a pin into memory of our own, since the scheduler releases it once the step is accounted."""
+    tensor = torch.empty((load.rows, load.width), dtype=_TORCH_DTYPES[load.dtype])
+    view, done = _bytes(tensor), 0
+    fd = os.open(load.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        while done < len(view):
+            count = os.preadv(fd, [view[done:]], load.offset + done)
+            if count <= 0:
+                raise EOFError(f"{load.path} ends after {done} of {len(view)} bytes")
+            done += count
+    finally:
+        os.close(fd)
+    if load.checksum is not None and blake3(view).hexdigest() != load.checksum:
+        raise ValueError(f"{load.path} is not what was pinned")
+    return tensor
