@@ -98,7 +98,7 @@ class ApiServer:
             metadata_only: Ask for PartialObjectMetadata: enough for labels and uids, a tenth of the size.
 
         Raises:
-            ApiError: any page failed, was cut off, or was no list.
+            ApiError: any page failed, was cut off, or was no list, or `keep` could not read an object.
         """
         deadline = self._clock() + self._list_seconds
         connection = self._connect()
@@ -136,7 +136,10 @@ class ApiServer:
             if moment and version != moment:
                 raise _ExpiredError
             moment = version
-            kept += [keep(item) for item in items]
+            try:
+                kept += [keep(item) for item in items]
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise ApiError(f"GET {path}: an object can't be read: {_words(error)}") from error
             if not token:
                 return kept
 

@@ -187,6 +187,12 @@ def test_pages_may_not_take_longer_than_the_list_has(api: FakeApi) -> None:
         server.list_all(PODS, name_of)
 
 
+def test_an_object_that_cannot_be_read_spoils_the_list(api: FakeApi) -> None:
+    api.collections[PODS][-1] = {"metadata": None}
+    with pytest.raises(ApiError, match=f"GET {PODS}: an object can't be read: TypeError"):
+        client(api).list_all(PODS, name_of)
+
+
 def test_one_object(api: FakeApi) -> None:
     api.objects["/api/v1/namespaces/ai/persistentvolumeclaims/ec"] = {"kind": "PersistentVolumeClaim"}
     assert client(api).get("/api/v1/namespaces/ai/persistentvolumeclaims/ec") == {"kind": "PersistentVolumeClaim"}
