@@ -92,6 +92,11 @@ def _container(users: Sequence[EPDDeployment], context: Context) -> dict[str, An
     }
 
 
+def _tolerations(users: Sequence[EPDDeployment]) -> list[Any]:
+    given = pod.tolerations(*(user.spec for user in users))
+    return given if _DISK_PRESSURE in given else [*given, _DISK_PRESSURE]
+
+
 def _beside_engines(users: Sequence[EPDDeployment]) -> dict[str, Any]:
     """The affinity term that holds the collector where the engines have mounted the claim.
 
@@ -127,7 +132,7 @@ def _pod_template(users: Sequence[EPDDeployment], context: Context, access_modes
             **pod.pull_secrets(*(user.spec for user in users)),
             "securityContext": pod.engine_security_context(oldest_spec),
             "terminationGracePeriodSeconds": _GRACE_SECONDS,
-            "tolerations": [*pod.tolerations(*(user.spec for user in users)), _DISK_PRESSURE],
+            "tolerations": _tolerations(users),
             "containers": [_container(users, context)],
             "volumes": pod.encoder_cache(users[0])[0],
         },

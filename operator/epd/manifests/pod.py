@@ -46,8 +46,9 @@ def tolerations(*specs: Spec) -> list[Any]:
     found: list[Any] = []
     for spec in specs:
         templates = [spec.engine.pod_template, *(role_spec.pod_template for _, role_spec in roles_of(spec))]
-        given = (each for template in templates for each in (template.get("spec") or {}).get("tolerations") or [])
-        found += [toleration for toleration in given if toleration not in found]
+        for toleration in (each for t in templates for each in (t.get("spec") or {}).get("tolerations") or []):
+            if toleration not in found:
+                found.append(toleration)
     return found
 
 

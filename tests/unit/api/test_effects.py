@@ -67,6 +67,7 @@ def role_samples(path: str) -> dict[str, list[Any]]:
 
 
 TEMPLATE = "encoderCache.volume.volumeClaimTemplate"
+COLLECTION = "encoderCache.garbageCollection"
 
 SAMPLES: dict[str, list[Any]] = {
     "model.name": ["org/other"],
@@ -96,9 +97,9 @@ SAMPLES: dict[str, list[Any]] = {
     "imagePullSecrets": [[{"name": "a"}]],
     **role_samples("encode"),
     **role_samples("prefillDecode"),
-    "encoderCache.connector": ["Custom"],
+    "encoderCache.connector": ["Custom", "Example"],
     "encoderCache.custom": [{"class": "C", "module": "m"}],
-    "encoderCache.extraConfig": [{"a": 1}],
+    "encoderCache.extraConfig": [{"local_bytes": 1}],
     "encoderCache.hashAlgorithm": ["SHA256"],
     "encoderCache.salt": ["2"],
     "encoderCache.volume.persistentVolumeClaim": [{"claimName": "ec"}, {"claimName": "ec", "subPath": "a"}],
@@ -108,6 +109,20 @@ SAMPLES: dict[str, list[Any]] = {
     f"{TEMPLATE}.spec.resources.limits.storage": ["2Gi"],
     f"{TEMPLATE}.spec.volumeAttributesClassName": ["fast"],
     "encoderCache.reclaimPolicy": ["Retain"],
+    f"{COLLECTION}.enabled": [False],
+    f"{COLLECTION}.versionGracePeriod": ["2h"],
+    f"{COLLECTION}.entryTTL": ["72h"],
+    f"{COLLECTION}.minIdle": ["1h"],
+    f"{COLLECTION}.highWatermarkPercent": [90],
+    f"{COLLECTION}.lowWatermarkPercent": [10],
+    f"{COLLECTION}.maxSize": ["80Gi"],
+    f"{COLLECTION}.dryRun": [True],
+    f"{COLLECTION}.evictLiveEntries": [True],
+    f"{COLLECTION}.resources.limits": [{"memory": "1Gi"}],
+    f"{COLLECTION}.resources.requests": [{"cpu": 1}],
+    f"{COLLECTION}.podTemplate.metadata.labels": [{"team": "a"}],
+    f"{COLLECTION}.podTemplate.metadata.annotations": [{"team": "a"}],
+    f"{COLLECTION}.podTemplate.spec": [{"nodeSelector": {"a": "b"}}],
     "proxy.replicas": [3],
     "proxy.encoderFailurePolicy": ["Fail"],
     "proxy.timeouts.request": ["11m"],
@@ -163,7 +178,7 @@ def with_field(path: str, value: Any) -> EPDDeployment:
     target[last] = value
     if path == "encoderCache.volume.persistentVolumeClaim":
         del target["volumeClaimTemplate"]
-    if path in ("encoderCache.custom", "encoderCache.connector"):
+    if path == "encoderCache.custom" or value == "Custom":
         target |= {"connector": "Custom", "custom": {"class": "C", "module": "m"}}
     return EPDDeployment.model_validate(manifest)
 
@@ -172,7 +187,7 @@ def keys(epd: EPDDeployment) -> dict[Key, str]:
     """What runs, as far as a change of it restarts pods or starts a cache anew."""
     children = {Key.PROXY: proxy_deployment(epd, CONTEXT)}
     for role, _ in roles_of(epd.spec):
-        children[Key(role)] = role_deployment(epd, role)
+        children[Key(role)] = role_deployment(epd, role, CONTEXT)
     rendered = {key: json.dumps(child["spec"]["template"], sort_keys=True) for key, child in children.items()}
     return rendered | {Key.MODEL_VERSION: model_version(epd.spec), Key.PAIRING: pairing(epd)}
 

@@ -21,10 +21,47 @@ def test_names_of_children() -> None:
     assert names.encoder_cache_claim("demo") == "demo-encoder-cache"
     assert names.engine_service_account("demo") == "demo-engine"
     assert names.preflight("demo", "0a1b") == "demo-preflight-0a1b"
+    assert names.connector_config_map("demo", "0a1b") == "demo-connector-0a1b"
+    assert names.collector("ec") == "ec-collector"
+    assert names.collector(names.encoder_cache_claim("demo")) == "demo-encoder-cache-collector"
+
+
+@pytest.mark.parametrize(
+    ("claim", "sub_path", "pattern"),
+    [
+        ("ec", "qwen", "ec-collector-[0-9a-f]{8}"),
+        ("e.c", "", "e-c-collector-[0-9a-f]{8}"),
+        ("c" * 53, "", "c{53}-collector"),
+        ("c" * 54, "", "c{44}-collector-[0-9a-f]{8}"),
+        ("c" * 43 + "-" * 10 + "c", "", "c{43}-collector-[0-9a-f]{8}"),
+        ("c" * 253, "a" * 1024, "c{44}-collector-[0-9a-f]{8}"),
+    ],
+)
+def test_collectors_of_any_claim(claim: str, sub_path: str, pattern: str) -> None:
+    found = names.collector(claim, sub_path)
+
+    assert re.fullmatch(pattern, found)
+    assert len(found) <= LABEL
+
+
+def test_each_directory_of_each_claim_has_a_collector_of_its_own() -> None:
+    roots = [
+        ("a", ""),
+        ("a", "b"),
+        ("a", "c"),
+        ("a-b", ""),
+        ("a.b", ""),
+        ("a-collector", ""),
+        ("a", "b/c"),
+        ("a.b", "c"),
+    ]
+
+    assert len({names.collector(*root) for root in roots}) == len(roots)
 
 
 def test_the_longest_name_leaves_room() -> None:
     children = [names.role_deployment(LONGEST, role) for role in Role]
+    children += [names.collector(names.encoder_cache_claim(LONGEST))]
     children += [names.proxy(LONGEST), names.service(LONGEST), names.encoder_cache_claim(LONGEST)]
 
     assert max(map(len, children)) <= LABEL

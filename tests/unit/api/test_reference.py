@@ -36,7 +36,7 @@ def test_sections() -> None:
     sections = [line.removeprefix("## ").strip("`") for line in TEXT.splitlines() if line.startswith("## ")]
 
     assert sections[:3] == ["spec", "spec.model", "spec.model.mediaLimits"]
-    assert sections[-4:] == ["status.encoderCache", "status.conditions[]", "Conditions", "Reasons"]
+    assert sections[-4:] == ["status.encoderCache.lastCollection", "status.conditions[]", "Conditions", "Reasons"]
     assert len(sections) == len(set(sections))
 
 

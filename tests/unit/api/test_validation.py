@@ -183,10 +183,40 @@ OWNED: dict[str, tuple[str, Any, str, str]] = {
         "is set by the operator; use a key of your own",
     ),
     "store": (
-        "spec.encoderCache.extraConfig",
-        {"shared_storage_path": "/tmp"},
+        "spec.encoderCache",
+        {"connector": "Example", "extraConfig": {"shared_storage_path": "/tmp"}},
         "spec.encoderCache.extraConfig.shared_storage_path",
         "is set by the operator to the model version's directory on spec.encoderCache.volume",
+    ),
+    "root of the store": (
+        "spec.encoderCache.extraConfig",
+        {"root": "/tmp"},
+        "spec.encoderCache.extraConfig.root",
+        "is set by the operator from spec.encoderCache",
+    ),
+    "module path of a podTemplate": (
+        "spec.encode.podTemplate",
+        container(env=[{"name": "PYTHONPATH", "value": "/opt"}]),
+        "spec.encode.podTemplate.spec.containers[1].env[0]",
+        "PYTHONPATH is set by the operator; use env of spec.engine or of the role",
+    ),
+    "volume of the connector": (
+        "spec.engine.podTemplate",
+        {"spec": {"volumes": [{"name": "connector", "emptyDir": {}}]}},
+        "spec.engine.podTemplate.spec.volumes[0]",
+        "connector is set by the operator: it holds the connector that belongs to its release",
+    ),
+    "limits of the collector": (
+        "spec.encoderCache.garbageCollection.podTemplate",
+        {"spec": {"containers": [{"name": "collector", "resources": {"limits": {"memory": "1Gi"}}}]}},
+        "spec.encoderCache.garbageCollection.podTemplate.spec.containers[0].resources.limits",
+        "is set by the operator; use spec.encoderCache.garbageCollection.resources",
+    ),
+    "user of the collector": (
+        "spec.encoderCache.garbageCollection.podTemplate",
+        {"spec": {"securityContext": {"runAsUser": 0}}},
+        "spec.encoderCache.garbageCollection.podTemplate.spec.securityContext.runAsUser",
+        "is set by the operator, since all roles share files; use spec.securityContext",
     ),
 }
 
@@ -240,6 +270,26 @@ INVALID: dict[str, tuple[str, Any, str, str]] = {
         "spec.engine.podTemplate.spec.containers[1].env",
         "must be a list of variables",
     ),
+    "misspelt setting of the connector": (
+        "spec.encoderCache.extraConfig",
+        {"local_bytes": 1, "local_byte": 1},
+        "spec.encoderCache.extraConfig.local_byte",
+        "is no setting of connector: Managed, which has io_threads, local_bytes, probe_timeout_seconds, "
+        "write_timeout_seconds",
+    ),
+    "setting that is no number": (
+        "spec.encoderCache.extraConfig",
+        {"local_bytes": "1Gi"},
+        "spec.encoderCache.extraConfig.local_bytes",
+        "must be a number greater than 0",
+    ),
+    "module path from elsewhere": (
+        "spec.encode.env",
+        [{"name": "PYTHONPATH", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}],
+        "spec.encode.env[0].valueFrom",
+        "PYTHONPATH must be given as a value with connector: Managed, whose own path the operator puts before it; "
+        "install the modules in the image, or give the path as a value",
+    ),
 }
 
 
@@ -272,6 +322,15 @@ ALLOWED: dict[str, tuple[str, Any]] = {
     "variables of the proxy": (
         "spec.proxy.podTemplate",
         {"spec": {"containers": [{"name": "proxy", "env": [{"name": "HOME", "value": "/x"}]}]}},
+    ),
+    "module path": ("spec.engine.env", [{"name": "PYTHONPATH", "value": "/opt/acme"}]),
+    "settings of the connector": (
+        "spec.encoderCache.extraConfig",
+        {"local_bytes": 2**30, "probe_timeout_seconds": 0.5, "write_timeout_seconds": 5, "io_threads": 2},
+    ),
+    "collector": (
+        "spec.encoderCache.garbageCollection.podTemplate",
+        {"spec": {"containers": [{"name": "collector", "env": [{"name": "A"}]}], "nodeSelector": {"a": "b"}}},
     ),
     "store of a connector of your own": (
         "spec.encoderCache",
@@ -308,3 +367,13 @@ def test_all_of_them_in_the_order_of_the_spec() -> None:
         "spec.encode.env[0]",
         "spec.proxy.podTemplate.spec.restartPolicy",
     ]
+
+
+def test_a_module_path_from_elsewhere_without_a_connector_of_ours() -> None:
+    env = [{"name": "PYTHONPATH", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}]
+    spec = BASE["spec"] | {
+        "engine": BASE["spec"]["engine"] | {"env": env},
+        "encoderCache": BASE["spec"]["encoderCache"] | {"connector": "Example"},
+    }
+
+    assert problems(EPDDeployment.model_validate(BASE | {"spec": spec})) == ()

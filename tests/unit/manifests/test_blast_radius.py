@@ -9,13 +9,13 @@ import pytest
 from epd.api import names
 from epd.api.names import Role
 from epd.api.types import EPDDeployment
-from epd.manifests import Context, desired
+from epd.manifests import Context, collector, desired
 from epd.topology.model_version import model_version
 from epd.topology.pairing import pairing
 from unit.topology.objects import ABSENT, epd
 
 VERSION, PAIRING = "version", "pairing"
-E, PD, PROXY = "encode", "prefill-decode", "proxy"
+E, PD, PROXY, COLLECTOR = "encode", "prefill-decode", "proxy", "collector"
 CONTEXT = Context(operator_image="epd-operator:test")
 
 NOTHING: set[str] = set()
@@ -51,7 +51,7 @@ FIELDS: list[tuple[str, Any, set[str]]] = [
     ("engine.env", [{"name": "TZ", "value": "UTC"}], ENGINES),
     ("engine.env", [{"name": "OTHER", "value": "1"}], NEW_CACHE),
     ("engine.podTemplate", NODE, ENGINES),
-    ("imagePullSecrets", [{"name": "a"}], {E, PD, PROXY}),
+    ("imagePullSecrets", [{"name": "a"}], {E, PD, PROXY, COLLECTOR}),
     ("encode.replicas", 3, NOTHING),
     ("encode.scaling", {"mode": "External"}, NOTHING),
     ("encode.rollingUpdate", {"maxSurge": 1}, NOTHING),
@@ -68,14 +68,26 @@ FIELDS: list[tuple[str, Any, set[str]]] = [
     ("prefillDecode.args", ["--max-num-batched-tokens", "200000"], {E, PD}),
     ("prefillDecode.port", 9000, {PD}),
     ("prefillDecode.podTemplate", NODE, {PD}),
-    ("encoderCache.extraConfig", {"a": 1}, NEW_PAIR),
+    ("encoderCache.connector", "Example", NEW_PAIR),
+    ("encoderCache.extraConfig", {"local_bytes": 1}, NEW_PAIR),
     ("encoderCache.hashAlgorithm", "SHA256", NEW_CACHE | {PROXY}),
     ("encoderCache.salt", "2", NEW_CACHE),
     ("encoderCache.reclaimPolicy", "Retain", NOTHING),
-    ("encoderCache.volume", {"persistentVolumeClaim": {"claimName": "a"}}, NEW_PAIR),
+    ("encoderCache.garbageCollection.enabled", False, NOTHING),
+    ("encoderCache.garbageCollection.versionGracePeriod", "2h", NOTHING),
+    ("encoderCache.garbageCollection.entryTTL", "72h", NOTHING),
+    ("encoderCache.garbageCollection.minIdle", "1h", ENGINES),
+    ("encoderCache.garbageCollection.highWatermarkPercent", 90, NOTHING),
+    ("encoderCache.garbageCollection.lowWatermarkPercent", 10, NOTHING),
+    ("encoderCache.garbageCollection.maxSize", "80Gi", NOTHING),
+    ("encoderCache.garbageCollection.dryRun", True, NOTHING),
+    ("encoderCache.garbageCollection.evictLiveEntries", True, NOTHING),
+    ("encoderCache.garbageCollection.resources", {"limits": {"memory": "1Gi"}}, {COLLECTOR}),
+    ("encoderCache.garbageCollection.podTemplate", NODE, {COLLECTOR}),
+    ("encoderCache.volume", {"persistentVolumeClaim": {"claimName": "a"}}, NEW_PAIR | {COLLECTOR}),
     (f"{TEMPLATE}.metadata", {"labels": {"a": "b"}}, NOTHING),
     (f"{TEMPLATE}.spec.resources", {"requests": {"storage": "200Gi"}}, NOTHING),
-    (f"{TEMPLATE}.spec.accessModes", ["ReadWriteOnce"], ENGINES),
+    (f"{TEMPLATE}.spec.accessModes", ["ReadWriteOnce"], ENGINES | {COLLECTOR}),
     ("proxy.replicas", 3, NOTHING),
     ("proxy.encoderFailurePolicy", "Fail", {PROXY}),
     ("proxy.timeouts.request", "20m", {PD, PROXY}),
@@ -88,8 +100,8 @@ FIELDS: list[tuple[str, Any, set[str]]] = [
     ("proxy.media.maxBodySize", "1Gi", {PROXY}),
     ("proxy.resources", {"limits": {"memory": "2Gi"}}, {PROXY}),
     ("proxy.podTemplate", NODE, {PROXY}),
-    ("securityContext", {"runAsNonRoot": True}, {E, PD, PROXY}),
-    ("securityContext", {"runAsUser": 2000}, ENGINES),
+    ("securityContext", {"runAsNonRoot": True}, {E, PD, PROXY, COLLECTOR}),
+    ("securityContext", {"runAsUser": 2000}, ENGINES | {COLLECTOR}),
     ("paused", True, NOTHING),
     ("suspend", True, {PROXY}),
     ("restartedAt", "2026-01-01", ENGINES),
@@ -145,7 +157,7 @@ def effects(before: EPDDeployment, after: EPDDeployment) -> set[str]:
     def templates(given: EPDDeployment) -> dict[str, Any]:
         return {
             child["metadata"]["labels"][names.LABEL_COMPONENT]: child["spec"]["template"]
-            for child in desired(given, CONTEXT)
+            for child in (*desired(given, CONTEXT), *collector([given], CONTEXT))
             if child["kind"] == "Deployment"
         }
 
@@ -187,7 +199,7 @@ def test_no_field_is_missing_from_the_table() -> None:
     given = tuple(f"{path}." for path, _, _ in FIELDS)
     of_spec = {f"{path}." for path in paths(EPDDeployment.model_fields["spec"].annotation)}
     missing = {path[:-1] for path in of_spec if not path.startswith(("prefillDecode.", *given))}
-    assert missing == {"encoderCache.connector", "encoderCache.custom.class", "encoderCache.custom.module"}
+    assert missing == {"encoderCache.custom.class", "encoderCache.custom.module"}
 
 
 def test_another_connector_is_another_pair() -> None:

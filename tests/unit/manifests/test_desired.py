@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epd.api import names
-from epd.manifests import Context, desired
+from epd.manifests import Context, collector, desired
+from epd.manifests.connector_configmap import connector_name
 from unit.topology.objects import ABSENT, epd
 
 CONTEXT = Context(operator_image="op:1", preflight=True)
@@ -36,6 +37,7 @@ def test_children_in_apply_order() -> None:
         "RoleBinding/qwen-vl-proxy",
         "PersistentVolumeClaim/qwen-vl-encoder-cache",
         "Service/qwen-vl",
+        f"ConfigMap/{connector_name(epd(), CONTEXT)}",
         "Deployment/qwen-vl-encode",
         "Deployment/qwen-vl-prefilldecode",
         "Deployment/qwen-vl-proxy",
@@ -43,7 +45,7 @@ def test_children_in_apply_order() -> None:
     ]
     assert listed(AGGREGATED) == [child for child in listed({}) if child != "Deployment/qwen-vl-encode"]
     assert listed(PLAIN) == [
-        child for child in listed(AGGREGATED) if not child.startswith(("PersistentVolumeClaim/", "Job/"))
+        child for child in listed(AGGREGATED) if not child.startswith(("PersistentVolumeClaim/", "ConfigMap/", "Job/"))
     ]
     assert listed({}, Context(operator_image="op:1")) == listed({})[:-1]
 
@@ -102,3 +104,27 @@ def test_names_and_labels_are_valid(name: str, model: str) -> None:
         assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", child["metadata"]["name"])
         labels = [child["metadata"]["labels"], template(child).get("metadata", {}).get("labels", {})]
         assert all(LABEL_VALUE.fullmatch(value) for each in labels for value in each.values())
+
+
+def test_a_collector_in_apply_order() -> None:
+    assert [f"{child['kind']}/{child['metadata']['name']}" for child in collector([epd()], CONTEXT)] == [
+        "ServiceAccount/qwen-vl-encoder-cache-collector",
+        "Role/qwen-vl-encoder-cache-collector",
+        "RoleBinding/qwen-vl-encoder-cache-collector",
+        "Deployment/qwen-vl-encoder-cache-collector",
+    ]
+
+
+def test_who_asks_for_a_collector_may_change_it() -> None:
+    before = collector([epd()], CONTEXT)
+    for child in collector([epd()], CONTEXT):
+        child["metadata"]["labels"].clear()
+        child["metadata"]["ownerReferences"].clear()
+    assert collector([epd()], CONTEXT) == before
+
+
+def test_a_collector_is_no_child_of_one_object() -> None:
+    """Or each of its users would prune what another one needs."""
+    for child in collector([epd()], CONTEXT):
+        labels = child["metadata"]["labels"] | template(child).get("metadata", {}).get("labels", {})
+        assert names.LABEL_EPD not in labels

@@ -23,7 +23,7 @@ def pod(changes: dict[str, Any]) -> dict[str, Any]:
 
 def test_it_checks_what_engines_mount_as_who_engines_are() -> None:
     changes = {"encoderCache.volume": {"persistentVolumeClaim": {"claimName": "ec", "subPath": "a"}}}
-    spec, engine = pod(changes), pod_template(epd(changes), Role.ENCODE)["spec"]
+    spec, engine = pod(changes), pod_template(epd(changes), Role.ENCODE, CONTEXT)["spec"]
     assert spec["securityContext"] == engine["securityContext"]
     assert spec["volumes"] == [volume for volume in engine["volumes"] if volume["name"] == "encoder-cache"]
     (container,) = spec["containers"]

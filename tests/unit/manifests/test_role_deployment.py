@@ -6,16 +6,19 @@ import pytest
 
 from epd.api import names
 from epd.api.names import Role
+from epd.manifests import Context
+from epd.manifests.connector_configmap import connector_name
 from epd.manifests.role_deployment import pod_template, role_deployment
 from epd.topology.inputs import role_inputs
 from unit.topology.objects import ABSENT, epd
 
+CONTEXT = Context(operator_image="op:1")
 E, PD = Role.ENCODE, Role.PREFILL_DECODE
 RWO: dict[str, Any] = {"encoderCache.volume.volumeClaimTemplate.spec.accessModes": ["ReadWriteOnce"]}
 
 
 def pod(changes: dict[str, Any], role: Role = PD) -> dict[str, Any]:
-    spec: dict[str, Any] = pod_template(epd(changes), role)["spec"]
+    spec: dict[str, Any] = pod_template(epd(changes), role, CONTEXT)["spec"]
     return spec
 
 
@@ -43,7 +46,7 @@ def volumes(changes: dict[str, Any]) -> dict[str, tuple[Any, str, bool]]:
 
 def test_name_labels_and_selector() -> None:
     given = epd()
-    child = role_deployment(given, PD)
+    child = role_deployment(given, PD, CONTEXT)
     metadata = child["metadata"]
     assert metadata["name"] == "qwen-vl-prefilldecode"
     assert metadata["annotations"] == {"epd.dev/inputs": role_inputs(given, PD)}
@@ -62,12 +65,12 @@ def test_name_labels_and_selector() -> None:
     ],
 )
 def test_replicas(changes: dict[str, Any], replicas: int | None) -> None:
-    assert role_deployment(epd(changes), PD)["spec"].get("replicas") == replicas
+    assert role_deployment(epd(changes), PD, CONTEXT)["spec"].get("replicas") == replicas
 
 
 def test_times_follow_from_start_and_drain() -> None:
     changes = {"prefillDecode.startupTimeout": "10m1s", "prefillDecode.drainTimeout": "100s"}
-    spec, container = role_deployment(epd(changes), PD)["spec"], engine(changes)
+    spec, container = role_deployment(epd(changes), PD, CONTEXT)["spec"], engine(changes)
     assert pod(changes)["terminationGracePeriodSeconds"] == 5 + 100 + 10
     assert container["lifecycle"] == {"preStop": {"sleep": {"seconds": 5}}}
     assert container["startupProbe"]["periodSeconds"] * container["startupProbe"]["failureThreshold"] == 605
@@ -76,7 +79,7 @@ def test_times_follow_from_start_and_drain() -> None:
 
 
 def test_strategy() -> None:
-    assert role_deployment(epd(), PD)["spec"]["strategy"] == {
+    assert role_deployment(epd(), PD, CONTEXT)["spec"]["strategy"] == {
         "type": "RollingUpdate",
         "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
     }
@@ -135,6 +138,7 @@ def test_volumes(changes: dict[str, Any], expected: dict[str, Any]) -> None:
         "home": (EMPTY, "/var/lib/epd/home:", False),
         **expected,
         "encoder-cache": ({"claimName": "qwen-vl-encoder-cache"}, "/var/lib/epd/encoder-cache:", False),
+        "connector": ({"name": connector_name(epd(), CONTEXT)}, "/var/lib/epd/connector/epd_connector:", True),
     }
 
 
@@ -142,6 +146,11 @@ def test_a_brought_claim_and_no_claim() -> None:
     brought = volumes({"encoderCache.volume": {"persistentVolumeClaim": {"claimName": "ec", "subPath": "a"}}})
     assert brought["encoder-cache"] == ({"claimName": "ec"}, "/var/lib/epd/encoder-cache:a", False)
     assert "encoder-cache" not in volumes({"encode": ABSENT, "encoderCache": ABSENT})
+
+
+def test_only_the_managed_connector_is_mounted() -> None:
+    assert "connector" not in volumes({"encoderCache.connector": "Example"})
+    assert "connector" not in volumes({"encode": ABSENT, "encoderCache": ABSENT})
 
 
 def affinity(changes: dict[str, Any], role: Role) -> list[Any]:
@@ -184,20 +193,20 @@ def test_the_roles_pod_template_wins_over_the_engines() -> None:
     }
     assert pod(changes, PD)["priorityClassName"] == "high"
     assert pod(changes, E)["priorityClassName"] == "low"
-    labels = pod_template(epd(changes), PD)["metadata"]["labels"]
+    labels = pod_template(epd(changes), PD, CONTEXT)["metadata"]["labels"]
     assert (labels["a"], labels["b"]) == ("1", "2")
 
 
 def test_our_labels_stand() -> None:
     changes = {"engine.podTemplate": {"metadata": {"labels": {"epd.dev/name": "x", "llm-d.ai/role": "x"}}}}
-    labels = pod_template(epd(changes), PD)["metadata"]["labels"]
+    labels = pod_template(epd(changes), PD, CONTEXT)["metadata"]["labels"]
     assert (labels["epd.dev/name"], labels["llm-d.ai/role"]) == ("qwen-vl", "prefill-decode")
 
 
 def test_restarted_at_reaches_the_pods() -> None:
-    annotations = pod_template(epd({"restartedAt": "now"}), PD)["metadata"]["annotations"]
+    annotations = pod_template(epd({"restartedAt": "now"}), PD, CONTEXT)["metadata"]["annotations"]
     assert annotations["epd.dev/restarted-at"] == "now"
-    assert "epd.dev/restarted-at" not in pod_template(epd(), PD)["metadata"]["annotations"]
+    assert "epd.dev/restarted-at" not in pod_template(epd(), PD, CONTEXT)["metadata"]["annotations"]
 
 
 def test_the_container() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from epd.api.types import EngineSpec, EngineVersionOrigin, EngineVersionStatus
+from epd.api.types import EncoderCacheSpec, EngineSpec, EngineVersionOrigin, EngineVersionStatus
 from epd.topology.engine_version import engine_version, image_tag, unsupported
 
 TAG, SPEC, ASSUMED = EngineVersionOrigin.TAG, EngineVersionOrigin.SPEC, EngineVersionOrigin.ASSUMED
@@ -64,4 +64,34 @@ def test_an_older_release_is_refused_with_the_fix(image: str) -> None:
         f"vLLM {image_tag(image)[1:]} (read from the tag of spec.engine.image) is older than 0.28, the first release "
         "whose encoders can stand alone. Use an image of 0.28 to 0.33; if the image holds one, say so in "
         "spec.engine.version."
+    )
+
+
+def cache(connector: str) -> EncoderCacheSpec:
+    return EncoderCacheSpec.model_validate({"connector": connector})
+
+
+@pytest.mark.parametrize(
+    ("version", "connector", "supported"),
+    [
+        ("0.31.0", "Managed", True),
+        ("0.30.1", "Managed", False),
+        ("0.30.1", "Example", True),
+        ("0.28.0", "Custom", True),
+        ("0.34.0", "Managed", True),
+    ],
+)
+def test_the_managed_connector_needs_a_newer_release(version: str, connector: str, supported: bool) -> None:
+    found = unsupported(engine_version(EngineSpec(image="vllm", version=version)), cache=cache(connector))
+    assert (found is None) is supported
+
+
+def test_an_engine_without_the_managed_connectors_hooks_is_refused_with_both_fixes() -> None:
+    assert unsupported(engine_version(EngineSpec(image="vllm:v0.30.0")), cache=cache("Managed")) == (
+        "vLLM 0.30.0 (read from the tag of spec.engine.image) is older than 0.31, the first release that "
+        "spec.encoderCache.connector: Managed can be loaded into. Use an image of 0.31 to 0.33, or connector: Example; "
+        "if the image holds one, say so in spec.engine.version."
+    )
+    assert "Use an image of 0.31 to 0.33;" in (
+        unsupported(engine_version(EngineSpec(image="vllm:v0.27.0")), cache=cache("Managed")) or ""
     )

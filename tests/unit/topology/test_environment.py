@@ -9,6 +9,7 @@ from epd.topology.environment import engine_env
 from epd.topology.storage import HOME_PATH
 from unit.topology.objects import ABSENT, epd
 
+EXAMPLE: dict[str, Any] = {"encoderCache.connector": "Example"}
 CPU: dict[str, Any] = {"encode.resources": ABSENT}
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
@@ -20,7 +21,7 @@ def env(changes: dict[str, Any], role: Role = Role.ENCODE) -> dict[str, Any]:
 
 
 def test_a_uid_without_a_home_gets_one() -> None:
-    found = env({})
+    found = env(EXAMPLE)
     assert {found.pop("USER"), found.pop("LOGNAME")} == {"epd"}
     assert (found.pop("VLLM_NO_USAGE_STATS"), found.pop("DO_NOT_TRACK")) == ("1", "1")
     assert found.pop("VLLM_MEDIA_URL_ALLOW_REDIRECTS") == "0"
@@ -65,10 +66,11 @@ def test_a_custom_connector_is_told_its_address() -> None:
 
 
 def test_the_role_wins_over_the_engine_and_each_name_stands_once() -> None:
-    changes = {
+    changes: dict[str, Any] = {
         "engine.env": [{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)"}],
         "encode.env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}, {"name": "C"}],
     }
+    changes |= EXAMPLE
     assert engine_env(epd(changes).spec, Role.ENCODE)[-3:] == [
         {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "B", "value": "$(A)"},
@@ -78,3 +80,39 @@ def test_the_role_wins_over_the_engine_and_each_name_stands_once() -> None:
         {"name": "A", "value": "1"},
         {"name": "B", "value": "$(A)"},
     ]
+
+
+PLACE = "/var/lib/epd/connector"
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({}, PLACE),
+        ({"engine.env": [{"name": "PYTHONPATH", "value": "/opt/acme:/b"}]}, f"{PLACE}:/opt/acme:/b"),
+        ({"engine.env": [{"name": "PYTHONPATH", "value": ""}]}, PLACE),
+        (
+            {
+                "engine.env": [{"name": "PYTHONPATH", "value": "/opt/acme"}],
+                "encode.env": [{"name": "PYTHONPATH", "value": "/opt/own"}],
+            },
+            f"{PLACE}:/opt/own",
+        ),
+        (EXAMPLE, None),
+        (EXAMPLE | {"engine.env": [{"name": "PYTHONPATH", "value": "/opt/acme"}]}, "/opt/acme"),
+        ({"encode": {}, "encoderCache": ABSENT}, None),
+    ],
+)
+def test_the_connectors_path_is_before_the_users(changes: dict[str, Any], path: str | None) -> None:
+    assert env(changes).get("PYTHONPATH") == path
+
+
+def test_the_users_path_may_refer_to_variables_before_it() -> None:
+    given = [{"name": "SITE", "value": "/opt"}, {"name": "PYTHONPATH", "value": "$(SITE)/acme"}, {"name": "C"}]
+    found = engine_env(epd({"engine.env": given}).spec, Role.ENCODE)[-3:]
+    assert found == [given[0], {"name": "PYTHONPATH", "value": f"{PLACE}:$(SITE)/acme"}, {"name": "C", "value": ""}]
+
+
+def test_only_the_managed_connector_is_told_the_pods_uid() -> None:
+    assert env({})["EPD_POD_UID"] == {"fieldRef": {"fieldPath": "metadata.uid"}}
+    assert "EPD_POD_UID" not in env(EXAMPLE)

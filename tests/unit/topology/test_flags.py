@@ -7,11 +7,13 @@ import pytest
 
 from epd.api.names import Role
 from epd.topology.arguments import last_value
+from epd.topology.canonical import canonical_json
 from epd.topology.flags import COMMAND, ec_role, ec_transfer_config, engine_args, literal
-from epd.topology.model_version import model_version
+from epd.topology.model_version import model_version, record_inputs
 from unit.topology.objects import ABSENT, epd
 
 E, PD = Role.ENCODE, Role.PREFILL_DECODE
+EXAMPLE: dict[str, Any] = {"encoderCache.connector": "Example"}
 CPU: dict[str, Any] = {"encode.resources": ABSENT, "prefillDecode.resources": ABSENT}
 
 
@@ -29,16 +31,24 @@ def test_command() -> None:
 
 def test_prefill_decode_in_full() -> None:
     given = epd()
-    store = f"/var/lib/epd/encoder-cache/{model_version(given.spec)}"
+    config = {
+        "ec_connector": "ManagedECConnector",
+        "ec_connector_module_path": "epd_connector.managed",
+        "ec_connector_extra_config": {
+            "root": "/var/lib/epd/encoder-cache",
+            "version": model_version(given.spec),
+            "claim": "ai/qwen-vl-encoder-cache",
+            "inputs": record_inputs(given.spec),
+            "min_idle_seconds": 1800,
+        },
+        "ec_role": "ec_consumer",
+    }
     assert engine_args(given, PD) == [
         *("Qwen/Qwen2.5-VL-3B-Instruct", "--host", "0.0.0.0", "--port", "8000"),
         *("--served-model-name", "Qwen/Qwen2.5-VL-3B-Instruct"),
         *("--revision", "66285546d2b821cf421d4f5eb2576359d3770cd3"),
         *("--mm-hasher-algorithm", "blake3", "--allowed-media-domains", "data-urls-only.invalid"),
-        "--ec-transfer-config",
-        '{"ec_connector":"ECExampleConnector","ec_connector_extra_config":{"shared_storage_path":"'
-        + store
-        + '"},"ec_role":"ec_consumer"}',
+        *("--ec-transfer-config", canonical_json(config)),
         *("--shutdown-timeout", "600", "--enable-request-id-headers"),
     ]
 
@@ -153,9 +163,47 @@ def test_flags_by_device(changes: dict[str, Any], eager: bool, utilization: str 
     assert ("--enforce-eager" in rendered, value(rendered, "--gpu-memory-utilization")) == (eager, utilization)
 
 
-def test_roles_of_the_transfer() -> None:
-    assert [ec_role(epd().spec, role) for role in (E, PD)] == ["ec_producer", "ec_consumer"]
+@pytest.mark.parametrize("connector", ["Managed", "Example"])
+def test_roles_of_the_transfer(connector: str) -> None:
+    def rendered(changes: dict[str, Any], role: Role) -> Any:
+        config = ec_transfer_config(epd(changes | {"encoderCache.connector": connector}), role)
+        return config and config["ec_role"]
+
+    assert [rendered({}, role) for role in (E, PD)] == ["ec_producer", "ec_consumer"]
+    assert rendered({"encode": ABSENT}, PD) == "ec_both"
     assert ec_role(epd({"encode": ABSENT}).spec, PD) == "ec_both"
+
+
+def test_the_managed_connector_and_its_settings() -> None:
+    """The user's go beside ours; ours win, whatever a spec that escaped the checks says."""
+    given = epd(
+        {
+            "encoderCache.volume": {"persistentVolumeClaim": {"claimName": "ec", "subPath": "a"}},
+            "encoderCache.extraConfig": {"local_bytes": 7, "root": "/tmp"},
+            "encoderCache.garbageCollection": {"minIdle": "1h30m"},
+        }
+    )
+    assert ec_transfer_config(given, E) == {
+        "ec_connector": "ManagedECConnector",
+        "ec_connector_module_path": "epd_connector.managed",
+        "ec_connector_extra_config": {
+            "local_bytes": 7,
+            "root": "/var/lib/epd/encoder-cache",
+            "version": model_version(given.spec),
+            "claim": "ai/ec",
+            "inputs": record_inputs(given.spec),
+            "min_idle_seconds": 5400,
+        },
+        "ec_role": "ec_producer",
+    }
+
+
+def test_the_settings_fit_into_one_word_of_a_command_line() -> None:
+    """128 KiB (Linux, MAX_ARG_STRLEN), whatever the user's own words are."""
+    words = ["--unknown"] + ["$" * 4096] * 255
+    huge = {"engine.args": words, "encode.args": words, "model.processorKwargs": {"a": "$" * 100_000}}
+    config = value(args(huge, E), "--ec-transfer-config")
+    assert len(config or "") < 128 * 1024
 
 
 def test_no_encoder_cache_is_no_flag() -> None:
@@ -164,7 +212,7 @@ def test_no_encoder_cache_is_no_flag() -> None:
 
 
 def test_the_example_connectors_directory_is_ours() -> None:
-    given = epd({"encoderCache.extraConfig": {"shared_storage_path": "/tmp", "a": 1}})
+    given = epd(EXAMPLE | {"encoderCache.extraConfig": {"shared_storage_path": "/tmp", "a": 1}})
     store = f"/var/lib/epd/encoder-cache/{model_version(given.spec)}"
     assert ec_transfer_config(given, PD) == {
         "ec_connector": "ECExampleConnector",
@@ -201,7 +249,7 @@ def test_json_flags_are_json() -> None:
 @pytest.mark.parametrize("release", ["0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0"])
 def test_every_release_gets_flags_that_it_has(release: str) -> None:
     """`--mm-encoder-only` is needed on 0.28 only; removed keys of the transfer config appear nowhere."""
-    rendered = args({"engine.image": f"vllm:v{release}"}, E)
+    rendered = args(EXAMPLE | {"engine.image": f"vllm:v{release}"}, E)
     assert "--mm-encoder-only" in rendered
     assert set(json.loads(value(rendered, "--ec-transfer-config") or "")) == {
         "ec_connector",

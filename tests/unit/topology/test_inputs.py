@@ -27,6 +27,9 @@ CHANGED: list[tuple[dict[str, Any], set[str]]] = [
     ({"proxy.media.maxBodySize": "1Gi"}, NONE),
     ({"proxy.resources": {"limits": {"memory": "2Gi"}}}, NONE),
     ({"encoderCache.reclaimPolicy": "Retain"}, NONE),
+    ({"encoderCache.garbageCollection": {"maxSize": "1Gi", "dryRun": True, "podTemplate": {"a": 1}}}, NONE),
+    ({"encoderCache.garbageCollection": {"minIdle": "1h"}}, BOTH),
+    ({"encoderCache.connector": "Example"}, BOTH),
     ({f"{TEMPLATE}.resources": {"requests": {"storage": "200Gi"}}}, NONE),
     ({f"{TEMPLATE}.storageClassName": "other"}, NONE),
     ({f"{TEMPLATE}.accessModes": ["ReadWriteOnce"]}, BOTH),
@@ -72,10 +75,18 @@ def test_names_of_objects_count() -> None:
 
 def test_this_version_hashes_as_the_last_one_did() -> None:
     """Fails when an upgrade of the operator would restart every engine."""
-    assert role_inputs(epd(), Role.ENCODE) == "b2a79901a069dd10"
-    assert role_inputs(epd(), Role.PREFILL_DECODE) == "4e74bcadd04e85f1"
+    example = epd({"encoderCache.connector": "Example"})  # as the API server wrote it into every object
+    assert role_inputs(example, Role.ENCODE) == "b2a79901a069dd10"
+    assert role_inputs(example, Role.PREFILL_DECODE) == "4e74bcadd04e85f1"
+    assert role_inputs(epd(), Role.ENCODE) == "b96f1527806e9a82"
 
 
 def test_nothing_that_this_version_decides_enters() -> None:
     """Model version and flags are this version's judgement; the module must not use them."""
     assert not {"model_version", "flags", "harmless", "engine_args"} & set(vars(inputs))
+
+
+def test_the_example_connector_has_no_use_for_min_idle() -> None:
+    example: dict[str, Any] = {"encoderCache.connector": "Example"}
+    idle = example | {"encoderCache.garbageCollection": {"minIdle": "1h"}}
+    assert role_inputs(epd(example), Role.ENCODE) == role_inputs(epd(idle), Role.ENCODE)

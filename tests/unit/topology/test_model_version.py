@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epd.api.types import EPDDeployment, Spec
-from epd.topology.canonical import digest
-from epd.topology.model_version import harmless_names, model_version, version_inputs
+from epd.topology.canonical import canonical_json, digest
+from epd.topology.model_version import (
+    RECORD_LIMIT,
+    harmless_names,
+    model_version,
+    record_inputs,
+    version_inputs,
+)
 from unit.topology.objects import ABSENT, E_PD, epd
 
 
@@ -164,3 +170,35 @@ def test_the_order_of_fields_does_not_matter(random: Any) -> None:
     document = {"metadata": {"name": "a"}, "spec": spec}
     one, other = (EPDDeployment.model_validate(each) for each in (document, shuffled(document)))
     assert model_version(one.spec) == model_version(other.spec)
+
+
+def test_a_record_has_what_the_version_is_made_of() -> None:
+    given = epd({"model.dtype": "float16", "engine.args": ["--other", "1"]}).spec
+    assert record_inputs(given) == version_inputs(given)
+
+
+def test_a_record_has_no_values_of_variables() -> None:
+    """They may be secrets, and the record lies on a volume that others may read."""
+    inputs = record_inputs(epd({"encode.env": [{"name": "ACME_KEY", "value": "s3cret"}]}).spec)
+    assert inputs["containers"] == {
+        "encode": {"env": {"ACME_KEY": {"sha256": digest("s3cret", length=12), "bytes": 8}}}
+    }
+    other = record_inputs(epd({"encode.env": [{"name": "ACME_KEY", "value": "other!"}]}).spec)
+    assert inputs != other
+
+
+def test_a_record_is_bounded_and_keeps_what_is_small() -> None:
+    words = ["--unknown"] + ["x" * 4096] * 255
+    given = epd({"engine.args": words, "encode.args": words, "model.processorKwargs": {"a": "x" * 20_000}}).spec
+    inputs = record_inputs(given)
+    assert len(canonical_json(inputs)) <= RECORD_LIMIT
+    assert {key: value for key, value in inputs.items() if key not in ("containers", "processorKwargs")} == {
+        key: value for key, value in version_inputs(given).items() if key not in ("containers", "processorKwargs")
+    }
+    assert set(inputs["containers"]) == {"sha256", "bytes"}
+    assert inputs["containers"]["bytes"] > 2_000_000
+
+
+@given(st.dictionaries(st.text(max_size=5), st.text(max_size=9000), max_size=9))
+def test_any_record_is_bounded(kwargs: dict[str, str]) -> None:
+    assert len(canonical_json(record_inputs(epd({"model.processorKwargs": kwargs}).spec))) <= RECORD_LIMIT

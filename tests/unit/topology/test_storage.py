@@ -53,6 +53,25 @@ def test_encoder_cache_claim(changes: dict[str, Any], claim: ClaimRef | None) ->
     assert storage.encoder_cache_claim(epd(changes)) == claim
 
 
+CUSTOM: dict[str, Any] = {"encoderCache.connector": "Custom", "encoderCache.custom": {"module": "a", "class": "B"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({}, True),
+        (BROUGHT, True),
+        ({"encoderCache.connector": "Example"}, True),
+        ({"encoderCache.garbageCollection": {"enabled": False}}, False),
+        (CUSTOM, False),
+        (CUSTOM | {"encoderCache.volume": ABSENT}, False),
+        ({"encoderCache": ABSENT}, False),
+    ],
+)
+def test_wants_collector(changes: dict[str, Any], wanted: bool) -> None:
+    assert storage.wants_collector(epd(changes)) is wanted
+
+
 @pytest.mark.parametrize(
     ("changes", "access_modes", "single_node"),
     [
