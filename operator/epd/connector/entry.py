@@ -26,7 +26,6 @@ ITEM_BYTES: Final = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_
 
 _ALIGNMENT: Final = 64
 """A cache line, and what torch aligns its own tensors to."""
-_NO_CHECKSUM: Final = "0" * 64
 
 
 class Reason(StrEnum):
@@ -111,13 +110,15 @@ def written(identifier: str) -> str:
     return identifier.encode("utf-8", "backslashreplace").decode()
 
 
-def header(identifier: str, version: str, shape: Shape, digest: str = _NO_CHECKSUM) -> bytes:
-    """Return the first bytes of an entry, up to the tensor. Its length does not depend on the digest's value.
+def header(identifier: str, version: str, shape: Shape, digest: str) -> bytes:
+    """Return the first bytes of an entry, up to the tensor; `digest` is the tensor's `checksum`.
 
-    Raises Rejected: TOO_LARGE for an identifier that no reader would accept, DTYPE for an unknown dtype.
+    Raises Rejected for what no reader would accept: an unknown dtype, no rows, an identifier of a megabyte.
     """
     if shape.dtype not in ITEM_BYTES:
         raise Rejected(Reason.DTYPE, shape.dtype)
+    if shape.rows < 1 or shape.width < 1:
+        raise Rejected(Reason.ROWS if shape.rows < 1 else Reason.WIDTH, "empty")
     content = {
         "__metadata__": {
             "format": str(layout.FORMAT),

@@ -45,19 +45,13 @@ class Pins:
         self._made = False
 
     def link(self, path: str) -> str:
-        """Return a new link to the file at `path`. Raises OSError."""
-        with self._lock:
-            self._make()
-            self._count += 1
-            target = f"{self._directory}/{self._count}"
-            self._held.add(target)
+        """Return a new link to the file at `path`. Raises OSError, FileNotFoundError if there is no such file."""
         try:
-            self._files.link(path, target)
-        except OSError:
-            with self._lock:
-                self._held.discard(target)
-            raise
-        return target
+            return self._link(path)
+        except FileNotFoundError:
+            if not self._lost():
+                raise
+        return self._link(path)
 
     def unlink(self, path: str) -> None:
         """Remove a link of this engine; one that is gone, or that cannot be removed, is left to the collector."""
@@ -70,7 +64,10 @@ class Pins:
         """Say that this engine lives; nothing to do without pins. Raises OSError."""
         with self._lock:
             if self._made:
-                self._beat()
+                try:
+                    self._beat()
+                except FileNotFoundError:  # taken for dead: whoever still needs a pin finds it gone
+                    self._made = False
 
     def close(self) -> None:
         """Remove all links and the directory."""
@@ -86,6 +83,25 @@ class Pins:
             with suppress(OSError):
                 self._files.rmdir(self._directory)
                 self._files.rmdir(self._levels[-2])
+
+    def _link(self, path: str) -> str:
+        with self._lock:
+            self._make()
+            self._count += 1
+            target = f"{self._directory}/{self._count}"
+            self._files.link(path, target)
+            self._held.add(target)
+        return target
+
+    def _lost(self) -> bool:
+        """Tell whether a collector took this engine for dead and removed the directory; then it is made again."""
+        try:
+            self._files.stat(self._directory, follow_symlinks=False)
+        except FileNotFoundError:
+            with self._lock:
+                self._made = False
+            return True
+        return False
 
     def _make(self) -> None:
         if self._made:

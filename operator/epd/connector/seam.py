@@ -100,13 +100,9 @@ def reason_of(error: OSError) -> Reason:
     return _REASONS.get(error.errno or 0, Reason.IO)
 
 
-@contextmanager
-def rejecting() -> Iterator[None]:
-    """Turn errors of the file system into Rejected: for whoever reads, they are misses."""
-    try:
-        yield
-    except OSError as error:
-        raise Rejected(reason_of(error), str(error)) from error
+def rejected(error: OSError) -> Rejected:
+    """Return what an error of the file system is to whoever reads: a miss."""
+    return Rejected(reason_of(error), str(error))
 
 
 @contextmanager
@@ -116,5 +112,5 @@ def failing() -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(reason_of(error), error.errno, str(error)) from error
-    except Rejected as rejected:
-        raise StoreError(rejected.reason, detail=str(rejected)) from rejected
+    except Rejected as refusal:
+        raise StoreError(refusal.reason, detail=str(refusal)) from refusal

@@ -12,14 +12,15 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from . import layout, reading, records, writing
-from .entry import Expectation, Parsed, Reason, Rejected, Shape
+from .entry import Expectation, Parsed, Reason, Rejected, Shape, checksum, header
 from .pins import Pin, Pins
 from .records import Record
-from .seam import Files, StoreError, failing, rejecting
+from .seam import Files, StoreError, failing, rejected
 
 __all__ = ["Expectation", "Parsed", "Pin", "Published", "Reason", "Record", "Rejected", "Shape", "Store", "StoreError"]
 
@@ -89,18 +90,15 @@ class Store:
 
         `payload` is contiguous. A bad entry is replaced; readers that have it open keep it.
         """
-        view = memoryview(payload).cast("B")
-        if shape.nbytes != len(view):
-            raise StoreError(Reason.TORN, detail=f"a payload of {len(view)} bytes for {shape}")
+        path = self.path(identifier)
         wanted = Expectation(identifier=identifier, rows=shape.rows, width=shape.width, dtype=shape.dtype)
         try:
-            reading.verify(self._files, self.path(identifier), self._version, wanted)
+            reading.verify(self._files, path, self._version, wanted)
         except Rejected:
-            self._write(identifier, view, shape)
-            self._stamped(identifier)
-            return Published(len(view), already=False)
-        self.stamp(identifier)
-        return Published(len(view), already=True)
+            self._replace(path, identifier, memoryview(payload).cast("B"), shape)
+            return Published(shape.nbytes, already=False)
+        self._stamp(path)
+        return Published(shape.nbytes, already=True)
 
     def holds(self, identifier: str) -> bool:
         """Tell whether there is a file for an identifier; its content is not looked at. False on any error."""
@@ -112,9 +110,7 @@ class Store:
 
     def measure(self, expectation: Expectation) -> Parsed:
         """Return the header of an entry, checked against the expectation. Raises Rejected."""
-        path = self.path(expectation.identifier)
-        with reading.opened(self._files, path, self._version, expectation) as found:
-            return found.parsed
+        return reading.measure(self._files, self.path(expectation.identifier), self._version, expectation)
 
     def fetch(self, expectation: Expectation, into: Callable[[Shape], memoryview]) -> Parsed:
         """Read an entry's tensor into the buffer that `into` gives for its shape, and verify it. Raises Rejected.
@@ -126,17 +122,7 @@ class Store:
 
     def stamp(self, identifier: str) -> bool:
         """Say that an entry was used: at most once per `stamp_seconds`. False if it could not be said."""
-        key, now = self.path(identifier), self._clock()
-        with self._lock:
-            last = self._stamps.get(key)
-            if last is not None and now - last < self._stamp_seconds:
-                return True
-        try:
-            self._files.utime(key, None, follow_symlinks=False)
-        except OSError:
-            return False
-        self._stamped(identifier)
-        return True
+        return self._stamp(self.path(identifier))
 
     def write_widths(self, widths: Mapping[str, int]) -> None:
         """Add widths per modality to what the version's encoders measured. Raises StoreError."""
@@ -149,8 +135,10 @@ class Store:
 
     def pin(self, expectation: Expectation) -> Pin:
         """Keep an entry on disk, verified, until `unpin`. Raises Rejected, also where the volume has no hard links."""
-        with rejecting():
+        try:
             link = self._pins.link(self.path(expectation.identifier))
+        except OSError as error:
+            raise rejected(error) from error
         try:
             return Pin(link, reading.verify(self._files, link, self._version, expectation))
         except Rejected:
@@ -169,41 +157,48 @@ class Store:
         """Remove this engine's pins. Never raises; may be repeated."""
         self._pins.close()
 
-    def _write(self, identifier: str, payload: memoryview, shape: Shape) -> None:
-        shard, name = layout.entry_name(identifier)
-        directory = f"{self._directory}/{shard}"
+    def _replace(self, path: str, identifier: str, payload: memoryview, shape: Shape) -> None:
         with failing():
+            head = header(identifier, self._version, shape, checksum(payload))
+            if len(payload) != shape.nbytes:
+                raise Rejected(Reason.TORN, f"{len(payload)} bytes for {shape}")
             for _ in range(_ATTEMPTS):
                 try:
-                    writing.write(
-                        self._files,
-                        directory,
-                        name,
-                        self._nonce(),
-                        identifier=identifier,
-                        version=self._version,
-                        shape=shape,
-                        payload=payload,
-                    )
+                    writing.write(self._files, path, self._nonce(), head=head, payload=payload)
                 except FileNotFoundError:
-                    self._make(directory)
+                    with suppress(FileNotFoundError):  # removed again already: the next attempt makes it
+                        self._make(os.path.dirname(path))
                 else:
+                    self._stamped(path)
                     return
-        raise StoreError(Reason.ABSENT, detail=f"{directory} does not stay")
+            raise Rejected(Reason.ABSENT, f"{path} does not stay")
 
     def _make(self, shard: str) -> None:
-        """Make a shard, and the version with its record if that is gone. Raises OSError if another attempt is vain."""
+        """Make a shard, and the version with its record if that is gone. Raises OSError."""
         try:
             records.make_directory(self._files, shard)
         except FileNotFoundError:
             if self._record is None:
                 raise
             self.prepare(self._record)
+            records.make_directory(self._files, shard)
 
-    def _stamped(self, identifier: str) -> None:
-        key = self.path(identifier)
+    def _stamp(self, path: str) -> bool:
+        now = self._clock()
         with self._lock:
-            self._stamps[key] = self._clock()
-            self._stamps.move_to_end(key)
+            last = self._stamps.get(path)
+        if last is not None and now - last < self._stamp_seconds:
+            return True
+        try:
+            self._files.utime(path, None, follow_symlinks=False)
+        except OSError:
+            return False
+        self._stamped(path)
+        return True
+
+    def _stamped(self, path: str) -> None:
+        with self._lock:
+            self._stamps[path] = self._clock()
+            self._stamps.move_to_end(path)
             while len(self._stamps) > _STAMPS:
                 self._stamps.popitem(last=False)

@@ -1,70 +1,45 @@
 """Writes an entry: a temporary file in the entry's shard, renamed when it is whole. Reads nothing, makes no directory.
 
-Nothing under an entry's name is ever opened for writing, so no reader can see a torn file.
+Nothing under an entry's name is ever opened for writing, so no reader can see a torn file. Not synced: what power loss
+tears is found by its checksum and written again.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
 from typing import Final
 
-from blake3 import blake3
-
 from . import layout
-from .entry import Shape, header
-from .reading import CHUNK
+from .entry import Reason, Rejected
 from .records import set_mode, write_all
 from .seam import Files
 
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-def write(
-    files: Files,
-    directory: str,
-    name: str,
-    nonce: str,
-    *,
-    identifier: str,
-    version: str,
-    shape: Shape,
-    payload: memoryview,
-) -> None:
-    """Publish an entry as `<directory>/<name>`, replacing what has that name. Raises OSError, and Rejected as `header`.
+def write(files: Files, target: str, nonce: str, *, head: bytes, payload: memoryview) -> None:
+    """Publish an entry as `target`, `<root>/<version>/<shard>/<name>`, replacing what has that name. Raises OSError.
 
-    FileNotFoundError: the directory is gone, or was renamed away meanwhile, and the entry is not published.
+    FileNotFoundError: shard or version are gone, or were renamed away meanwhile, and the entry is not published.
+    Rejected(NOT_REGULAR): one of them is not a directory but, say, a link that leads out of the root.
     """
-    temporary = f"{directory}/{layout.TEMPORARY_PREFIX}{nonce}"
-    blank = header(identifier, version, shape)
+    shard = os.path.dirname(target)
+    for directory in (os.path.dirname(shard), shard):
+        if not stat.S_ISDIR(files.stat(directory, follow_symlinks=False).st_mode):
+            raise Rejected(Reason.NOT_REGULAR, directory)
+    temporary = f"{shard}/{layout.TEMPORARY_PREFIX}{nonce}"
     fd = files.open(temporary, _FLAGS, layout.FILE_MODE)
     try:
         try:
             set_mode(files, fd, layout.FILE_MODE)
-            digest = _contents(files, fd, blank, payload)
-            _at_start(files, fd, header(identifier, version, shape, digest))
+            write_all(files, fd, head)
+            write_all(files, fd, payload)
         finally:
             files.close(fd)  # NFS says here that the volume is full
-        files.rename(temporary, f"{directory}/{name}")
+        files.rename(temporary, target)
     except OSError:
         with suppress(OSError):
             files.unlink(temporary)
         raise
-
-
-def _contents(files: Files, fd: int, blank: bytes, payload: memoryview) -> str:
-    """Write header and payload, and return the payload's checksum; each chunk is hashed while the cache holds it."""
-    write_all(files, fd, blank)
-    hasher = blake3()
-    for start in range(0, len(payload), CHUNK):
-        chunk = payload[start : start + CHUNK]
-        hasher.update(chunk)
-        write_all(files, fd, chunk)
-    return hasher.hexdigest()
-
-
-def _at_start(files: Files, fd: int, data: bytes) -> None:
-    """Write over the first bytes of a file."""
-    done = 0
-    while done < len(data):
-        done += files.pwrite(fd, data[done:], done)
