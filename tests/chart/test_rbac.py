@@ -8,6 +8,8 @@ import pytest
 from chart.helm import Helm, Manifest, named, the
 from epd.api import names
 from epd.controller.permissions import PERMISSIONS
+from epd.manifests.collector_rbac import collector_access
+from unit.topology.objects import epd
 
 pytestmark = pytest.mark.chart
 
@@ -85,6 +87,11 @@ def test_no_wildcard_and_no_secret(helm: Helm, values: dict[str, Any]) -> None:
 def test_the_proxys_role_grants_only_what_the_operator_holds() -> None:
     # The API server refuses a Role with more (RBAC's escalation check), so the proxy would never start.
     assert {("", "pods", verb) for verb in ("get", "list", "watch")} <= USED
+
+
+def test_the_collectors_role_grants_only_what_the_operator_holds() -> None:
+    (role,) = (child for child in collector_access([epd()]) if child["kind"] == "Role")
+    assert granted(role) <= USED
 
 
 def test_people_get_their_rights_through_the_built_in_roles(helm: Helm) -> None:

@@ -51,7 +51,7 @@ app.kubernetes.io/component: operator
 {{- merge $labels .Values.commonLabels | toYaml }}
 {{- end }}
 
-{{- /* One image runs the operator, the proxy and the preflight check, so the operator is told its own reference. */}}
+{{- /* One image runs the operator, the proxy, the collector and the preflight check, so the operator is told its own reference. */}}
 {{- define "epd-operator.image" -}}
 {{- $repository := .Values.image.repository }}
 {{- if not $repository }}
@@ -72,7 +72,7 @@ so the same rules serve a ClusterRole and the Roles of a namespaced install. The
 {{- define "epd-operator.rules" -}}
 - apiGroups: [epd.dev]
   resources: [epddeployments]
-  verbs: [get, list, watch]
+  verbs: [get, list, patch, watch] # patch: for the operator's own finalizer
 - apiGroups: [epd.dev]
   resources: [epddeployments/status]
   verbs: [patch]
@@ -81,7 +81,7 @@ so the same rules serve a ClusterRole and the Roles of a namespaced install. The
   resources: [epddeployments/finalizers]
   verbs: [update]
 - apiGroups: [""]
-  resources: [persistentvolumeclaims, serviceaccounts, services]
+  resources: [configmaps, persistentvolumeclaims, serviceaccounts, services]
   verbs: [create, delete, get, list, patch, watch]
 - apiGroups: [apps]
   resources: [controllerrevisions, deployments]
@@ -89,13 +89,17 @@ so the same rules serve a ClusterRole and the Roles of a namespaced install. The
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [create, delete, get, list, patch, watch]
-# The proxy finds its engines by watching pods; its Role grants only what the next rule holds.
+# The proxy finds its engines by watching pods, the collector the cache versions in use by reading what starts pods:
+# their Roles grant only what stands here.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [rolebindings, roles]
   verbs: [create, delete, get, list, patch, watch]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]
+- apiGroups: [apps]
+  resources: [replicasets]
+  verbs: [get, list]
 - apiGroups: [""]
   resources: [events]
   verbs: [create, get, list, patch]

@@ -16,12 +16,13 @@ from epd.cli import status
 from epd.cli.cluster import ClusterError, get
 from epd.cli.documents import DocumentError, read
 from epd.manifests import Context, Manifest, collector, desired
+from epd.manifests.labels import collector_name
 from epd.manifests.service import url
 from epd.topology.engine_version import engine_version
 from epd.topology.model_version import harmless_names, model_version, version_inputs
 from epd.topology.pairing import pairing, pairing_inputs
 from epd.topology.roles import topology_of
-from epd.topology.storage import wants_collector
+from epd.topology.storage import encoder_cache_claim, wants_collector
 
 OPERATOR_IMAGE = f"epd-operator:{__version__}"
 """For reading; an installation has its own, given by `--operator-image`."""
@@ -34,13 +35,20 @@ def _without_owner(manifest: Manifest) -> Manifest:
 
 
 def render(epd: EPDDeployment, *, operator_image: str) -> list[Manifest]:
-    """Return what the operator would apply for an object, the preflight included.
-
-    The collector is that of an object alone on its claim; of several users it is one.
-    """
-    context = Context(operator_image=operator_image, preflight=True)
-    manifests = desired(epd, context) + (collector([epd], context) if wants_collector(epd) else ())
+    """Return what the operator would apply for an object, the preflight included."""
+    manifests = desired(epd, Context(operator_image=operator_image, preflight=True))
     return [manifest if epd.metadata.uid else _without_owner(manifest) for manifest in manifests]
+
+
+def render_collectors(objects: Iterable[EPDDeployment], *, operator_image: str) -> list[Manifest]:
+    """Return the collectors of the claims that objects keep their encoder cache on, one for all users of each."""
+    users: dict[tuple[str, str], list[EPDDeployment]] = {}
+    for epd in objects:
+        if encoder_cache_claim(epd) is not None:
+            users.setdefault((epd.metadata.namespace, collector_name(epd)), []).append(epd)
+    context = Context(operator_image=operator_image)
+    found = (collector(sharing, context) for sharing in users.values() if any(map(wants_collector, sharing)))
+    return [_without_owner(manifest) for manifests in found for manifest in manifests]
 
 
 def describe(epd: EPDDeployment) -> dict[str, Any]:
@@ -86,7 +94,8 @@ def _run(arguments: argparse.Namespace) -> None:
         return
     objects = read(arguments.filename, namespace=arguments.namespace)
     if arguments.command == "render":
-        _print(manifest for epd in objects for manifest in render(epd, operator_image=arguments.operator_image))
+        children = [child for epd in objects for child in render(epd, operator_image=arguments.operator_image)]
+        _print(children + render_collectors(objects, operator_image=arguments.operator_image))
     else:
         _print(map(describe, objects))
 

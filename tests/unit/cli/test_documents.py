@@ -45,6 +45,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         (GOOD.replace("prefillDecode: {}", "encode: {}"), "spec: set prefillDecode"),
         (GOOD.replace("v0.33.0", "v0.20.2"), "vLLM 0.20.2 (read from the tag of spec.engine.image) is older than 0.28"),
         (GOOD.replace("prefillDecode: {}", "prefillDecode: {args: [--model, x]}"), "spec.prefillDecode.args[0]: "),
+        (f"{GOOD.replace('v0.33.0', 'v0.30.0')}  encoderCache: {{}}", "older than 0.31, the first release that"),
     ],
 )
 def test_what_is_wrong_is_said(text: str, message: str, tmp_path: Path) -> None:

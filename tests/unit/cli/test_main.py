@@ -7,15 +7,18 @@ import pytest
 import yaml
 
 from epd import __version__
+from epd.api.names import collector
 from epd.api.types import EPDDeployment
 from epd.cli import status
 from epd.cli.cluster import ClusterError
-from epd.cli.main import OPERATOR_IMAGE, describe, main, render
+from epd.cli.main import OPERATOR_IMAGE, describe, main, render, render_collectors
 from epd.manifests import Context, desired
 from epd.topology.model_version import model_version, version_inputs
 from epd.topology.pairing import pairing, pairing_inputs
 from unit.cli.test_documents import GOOD, OTHER, write
-from unit.topology.objects import epd
+from unit.topology.objects import ABSENT, epd
+
+PLAIN: dict[str, Any] = {"encode": ABSENT, "encoderCache": ABSENT}
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
@@ -42,6 +45,22 @@ def test_render_prints_what_would_be_applied(tmp_path: Path, capsys: pytest.Capt
 def test_render_of_an_object_from_a_cluster_is_whole() -> None:
     given = epd()
     assert render(given, operator_image="op:1") == list(desired(given, Context(operator_image="op:1", preflight=True)))
+
+
+SHARED: dict[str, Any] = {"encoderCache.volume": {"persistentVolumeClaim": {"claimName": "ec"}}}
+
+
+def test_users_of_one_claim_have_one_collector() -> None:
+    own_directory = {"encoderCache.volume": {"persistentVolumeClaim": {"claimName": "ec", "subPath": "c"}}}
+    objects = [
+        *(epd(SHARED, name="a"), epd(SHARED, name="b"), epd(own_directory, name="c")),
+        *(epd(SHARED | {"encoderCache.garbageCollection": {"enabled": False}}, name="d"), epd(PLAIN, name="e")),
+    ]
+    found = render_collectors(objects, operator_image="op:1")
+    deployments = [child["metadata"]["name"] for child in found if child["kind"] == "Deployment"]
+    assert deployments == ["ec-collector", collector("ec", "c")]
+    assert len(found) == 2 * 4
+    assert render_collectors(objects[3:], operator_image="op:1") == []
 
 
 def test_version_tells_the_keys_and_what_they_are_made_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

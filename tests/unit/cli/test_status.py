@@ -108,3 +108,57 @@ def test_what_is_well_is_not_explained(kind: ConditionType) -> None:
     for status, well in (("True", not abnormal), ("False", abnormal)):
         found = describe(epd({"observedGeneration": 2, "conditions": [condition(kind, status, "AllReady", "words")]}))
         assert ("words" not in found) is well
+
+
+CACHE: dict[str, Any] = {
+    "claim": "ec",
+    "phase": "Bound",
+    "used": "3Gi",
+    "entries": 12,
+    "foreign": "512",
+    "versions": [
+        {"name": VERSION, "state": "Live", "entries": 7, "used": "2Gi", "users": ["qwen-vl", "other"]},
+        {"name": "v1-m-old", "state": "Condemned", "entries": 5, "used": "1Gi"},
+    ],
+    "policy": {
+        "enabled": True,
+        "dryRun": True,
+        "versionGracePeriod": "1h",
+        "minIdle": "30m",
+        "highWatermarkPercent": 85,
+        "lowWatermarkPercent": 70,
+        "origins": {"dryRun": "other"},
+    },
+    "lastCollection": {
+        "finished": "2026-11-29T13:00:00Z",
+        "removedEntries": 5,
+        "removedVersions": 1,
+        "freed": "1Gi",
+    },
+}
+
+
+def test_the_store() -> None:
+    assert describe(epd({"observedGeneration": 2, "topology": "E|PD", "encoderCache": CACHE})) == (
+        "ai/qwen-vl     E|PD\n"
+        "encoder cache  ec Bound\n"
+        "\n"
+        "cached        3Gi in 12 entries, and 512 that are not the cache's\n"
+        "policy        versionGracePeriod 1h, minIdle 30m, highWatermarkPercent 85, lowWatermarkPercent 70, "
+        "dryRun true of other\n"
+        "last deleted  1Gi in 5 entries and 1 versions, 2026-11-29T13:00:00Z\n"
+        "\n"
+        "CACHE VERSION      STATE      ENTRIES  USED  USERS\n"
+        f"{VERSION}  Live       7        2Gi   qwen-vl other\n"
+        "v1-m-old           Condemned  5        1Gi\n"
+        "\n"
+        "CONDITION  STATUS  REASON\n"
+    )
+
+
+def test_a_store_that_nothing_is_deleted_from() -> None:
+    policy = CACHE["policy"] | {"enabled": False, "origins": {"enabled": "other"}}
+    found = describe(epd({"encoderCache": CACHE | {"policy": policy, "foreign": "0", "versions": []}}))
+    assert "cached        3Gi in 12 entries\n" in found
+    assert "policy        nothing is deleted (enabled: false of other)\n" in found
+    assert "CACHE VERSION" not in found
