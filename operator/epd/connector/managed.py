@@ -285,6 +285,7 @@ class ManagedECConnector(ECConnectorBase):
     def _worker_side(self, settings: Settings) -> WorkerSide:
         return WorkerSide(
             store=self._store,
+            record=settings.record(),
             writers=self._pool("epd-ec-write", _WRITERS),
             health=self._health,
             write_timeout=settings.write_timeout_seconds,

@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, MutableMapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from .entry import Shape
 from .holdings import Load
 from .probe import Health, Pool, Task
 from .scheduler import Step
-from .store import Published, Store, StoreError
+from .store import Published, Record, Store, StoreError
 
 logger = logging.getLogger(f"vllm.{__name__}")
 
@@ -61,6 +61,7 @@ class WorkerSide:
         self,
         *,
         store: Store,
+        record: Record,
         writers: Pool,
         health: Health,
         write_timeout: float,
@@ -70,7 +71,8 @@ class WorkerSide:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`rank` counts the workers that run the connector: 0 writes. `synchronizing` allows a wait for the device."""
-        self._store, self._writers, self._health = store, writers, health
+        self._store, self._record, self._writers, self._health = store, record, writers, health
+        self._prepared = False
         self._write_timeout = write_timeout
         self._device, self._rank, self._synchronizing, self._clock = device, rank, synchronizing, clock
         self._row: WorkerRow | NoRow = NoRow()
@@ -118,7 +120,7 @@ class WorkerSide:
             logger.exception("encoder cache: an embedding cannot be saved: %s", tuple(tensor.shape))
             self._row.add("save_failures.other")
             return
-        task = self._writers.submit(lambda: self._store.publish(identifier, payload, shape))
+        task = self._writers.submit(lambda: self._publish(identifier, payload, shape))
         self._saving.append(Saving(task, self._clock() + self._write_timeout, shape.nbytes, republished))
 
     def settle(self) -> None:
@@ -148,6 +150,13 @@ class WorkerSide:
         report = self._ran, self._failed
         self._ran, self._failed = None, set()
         return report
+
+    def _publish(self, identifier: str, payload: memoryview, shape: Shape) -> Published:
+        if not self._prepared:  # at the first write, not at the start: that must not wait for the volume
+            with suppress(OSError):  # then publishing says why
+                self._store.prepare(self._record)
+            self._prepared = True
+        return self._store.publish(identifier, payload, shape)
 
     def _count_in(self, step: Step) -> None:
         if step.counters is not None and step.counters != self._row_path:
