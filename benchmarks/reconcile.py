@@ -31,6 +31,7 @@ from epd.controller.build import ThisBuild
 from epd.controller.cluster import KubeCluster
 from epd.controller.events import Recorder
 from epd.controller.reconcile import Reconciler
+from epd.controller.reports import Reports, client
 
 NAMESPACE = "bench"
 REVISIONS = 2
@@ -38,9 +39,8 @@ REVISIONS = 2
 
 async def main(objects: int, rounds: int) -> None:
     cluster = await KubeCluster.connect()
-    reconciler = Reconciler(
-        cluster, ThisBuild(operator_image="epd-operator:bench"), Recorder(cluster, instance="bench")
-    )
+    build, reports = ThisBuild(operator_image="epd-operator:bench"), Reports(client())
+    reconciler = Reconciler(cluster, build, Recorder(cluster, instance="bench"), reports, {})
     keys = [f"{NAMESPACE}/qwen-{number}" for number in range(objects)]
     try:
         await _made(cluster, reconciler, f"{NAMESPACE}/warm-up")  # opens the connections

@@ -231,8 +231,9 @@ def merged(old: Any, patch: Any) -> Any:
 
 def _selected(obj: Manifest, labels: str, selector: str) -> bool:
     if labels:
-        key, value = labels.split("=")
-        if (obj["metadata"].get("labels") or {}).get(key) != value:
+        key, equals, value = labels.partition("=")
+        held = (obj["metadata"].get("labels") or {}).get(key)
+        if held is None or (equals and held != value):
             return False
     if selector:
         path, value = selector.split("=")
@@ -266,6 +267,8 @@ def _immutable(live: Manifest | None, new: Manifest) -> None:
         return
     if new["kind"] == "ControllerRevision" and new["data"] != live["data"]:
         raise errors.Rejected("ControllerRevision.data: field is immutable")
+    if new["kind"] == "ConfigMap" and live.get("immutable") and new["data"] != live["data"]:
+        raise errors.Rejected("ConfigMap.data: field is immutable when `immutable` is set")
     if new["kind"] == "Job" and new["spec"] != live["spec"]:
         raise errors.Rejected("Job.spec.template: field is immutable")
     if new["kind"] == "PersistentVolumeClaim" and new["spec"] != live["spec"]:

@@ -6,17 +6,26 @@ import copy
 import hashlib
 import itertools
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
+
+from epd import manifests
 from epd.api import names
+from epd.api.collection import CollectorReport
 from epd.api.types import EPDDeployment
-from epd.controller import kinds
+from epd.controller import cache, keys, kinds
 from epd.controller.build import Build, ThisBuild
+from epd.controller.dispatch import Dispatcher
 from epd.controller.errors import ClusterError
 from epd.controller.events import Recorder
 from epd.controller.kinds import Manifest
-from epd.controller.reconcile import Outcome, Reconciler
+from epd.controller.outcome import Outcome
+from epd.controller.reconcile import Reconciler
+from epd.controller.reconcile_claim import ClaimReconciler, Problems
+from epd.controller.reports import Reports
 from simulation.api import SimulatedCluster
 
 KEY = "ai/qwen"
@@ -53,7 +62,11 @@ def with_spec(**changes: Any) -> dict[str, Any]:
 
 
 class NextBuild(ThisBuild):
-    """A later build of the operator: renders one more variable into every engine."""
+    """A later build of the operator: another connector, and one more variable in every engine."""
+
+    def context(self, *, preflight: bool) -> manifests.Context:
+        """With another source."""
+        return replace(super().context(preflight=preflight), connector_sources={"managed.py": "# of the next release"})
 
     def desired(self, epd: EPDDeployment, *, preflight: bool) -> tuple[Manifest, ...]:
         """As this build, but for the engines' pod templates."""
@@ -75,6 +88,12 @@ class Clock:
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=next(self._ticks))
 
 
+def report(claim: str = "qwen-encoder-cache", **changes: Any) -> CollectorReport:
+    """What a collector says that has nothing to complain of."""
+    said = {"root_id": "r", "owned": True, "passes": 1, "liveness_valid": True, **changes}
+    return CollectorReport(claim=claim, **said)
+
+
 class World:
     """One cluster and one operator, which can be restarted, also as another build."""
 
@@ -82,24 +101,49 @@ class World:
         self.cluster = cluster or SimulatedCluster()
         self.build: Build = build or ThisBuild(operator_image="epd-operator:1")
         self.clock = Clock()
+        self.time = 0.0
+        """Of the reports' age, in seconds."""
+        self.report: CollectorReport | None = report()
         self.start()
 
     def start(self, build: Build | None = None) -> None:
         """A new operator process: nothing is remembered."""
         self.build = build or self.build
         recorder = Recorder(self.cluster, instance="test")
-        self.reconciler = Reconciler(self.cluster, self.build, recorder, clock=self.clock)
+        problems: Problems = {}
+        client = httpx.AsyncClient(transport=httpx.MockTransport(self._collector))
+        self.reports = Reports(client, shown=cache.shown, clock=lambda: self.time)
+        self.reconciler = Dispatcher(
+            deployments=Reconciler(self.cluster, self.build, recorder, self.reports, problems, clock=self.clock),
+            claims=ClaimReconciler(self.cluster, self.build, problems),
+        )
 
-    async def reconcile(self) -> Outcome:
-        """One reconcile of the one object."""
-        return await self.reconciler.reconcile(KEY)
+    def _collector(self, _request: httpx.Request) -> httpx.Response:
+        """What any collector's /status answers."""
+        if self.report is None:
+            raise httpx.ConnectError("refused")
+        return httpx.Response(200, content=self.report.model_dump_json(by_alias=True))
+
+    async def reconcile(self, key: str = KEY) -> Outcome:
+        """One reconcile, of the one object by default."""
+        return await self.reconciler.reconcile(key)
+
+    async def resync(self) -> None:
+        """One reconcile of every key."""
+        for key in (KEY, *self.keys()):
+            await self.reconcile(key)
+
+    def keys(self) -> list[str]:
+        """All keys but the one object's: what the watches deliver when they start."""
+        found = {key for (kind, _, _), obj in self.cluster.objects.items() for key in keys.keys_of(kind, obj)}
+        return sorted(found - {KEY}, key=lambda key: (keys.claim_key(key) is not None, key))
 
     async def converge(self, *, rounds: int = 12) -> None:
         """Let operator and controllers take turns until a whole round changes nothing."""
         for _ in range(rounds):
             before = self.cluster.version
             try:
-                await self.reconcile()
+                await self.resync()
             except ClusterError:
                 continue  # what the queue would try again
             self.controllers()
@@ -192,10 +236,11 @@ def _pod(name: str, deployment: Manifest) -> Manifest:
             "name": name,
             "namespace": deployment["metadata"]["namespace"],
             "labels": template["metadata"]["labels"],
+            "annotations": template["metadata"].get("annotations", {}),
             "ownerReferences": [
                 {"kind": "Deployment", "name": "", "uid": deployment["metadata"]["uid"], "controller": True}
             ],
         },
         "spec": {**template["spec"], "nodeName": "n1"},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        "status": {"podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]},
     }

@@ -93,9 +93,10 @@ def _settings() -> kopf.OperatorSettings:
     settings.watching.connect_timeout = CONNECT_TIMEOUT_SECONDS
     settings.watching.server_timeout = SERVER_TIMEOUT_SECONDS
     settings.watching.client_timeout = CLIENT_TIMEOUT_SECONDS
+    ours = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"  # also on what belongs to several, such as collectors
     for kind in kinds.WATCHED:
         if kind != kinds.EPD:
-            settings.watching.label_selectors[kind.group, kind.version, kind.plural] = names.LABEL_EPD
+            settings.watching.label_selectors[kind.group, kind.version, kind.plural] = ours
     return settings
 
 

@@ -5,6 +5,7 @@ Tests put two builds side by side that render differently. Holds no logic of its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,6 +29,12 @@ class Build(Protocol):
     def desired(self, epd: EPDDeployment, *, preflight: bool) -> tuple[Manifest, ...]:
         """The children in the order to apply them. Role Deployments carry the annotation `epd.dev/inputs`."""
 
+    def collector(self, users: Sequence[EPDDeployment], *, access_modes: Sequence[str]) -> tuple[Manifest, ...]:
+        """The collector of one directory of a claim, for all who keep their cache there (one at least)."""
+
+    def disagreement(self, users: Sequence[EPDDeployment]) -> str | None:
+        """What such users should make the same, in words; None if nothing."""
+
     def facts(self, epd: EPDDeployment) -> Facts:
         """What status tells of the spec itself."""
 
@@ -48,12 +55,23 @@ class ThisBuild:
 
     def desired(self, epd: EPDDeployment, *, preflight: bool) -> tuple[Manifest, ...]:
         """See `epd.manifests`."""
-        context = manifests.Context(
+        return manifests.desired(epd, self.context(preflight=preflight))
+
+    def collector(self, users: Sequence[EPDDeployment], *, access_modes: Sequence[str]) -> tuple[Manifest, ...]:
+        """See `epd.manifests`."""
+        return manifests.collector(users, self.context(preflight=False), access_modes=access_modes)
+
+    def disagreement(self, users: Sequence[EPDDeployment]) -> str | None:
+        """See `epd.manifests`."""
+        return manifests.collector_disagreement(users)
+
+    def context(self, *, preflight: bool) -> manifests.Context:
+        """What rendering needs beyond the objects."""
+        return manifests.Context(
             operator_image=self.operator_image,
             operator_image_pull_policy=self.operator_image_pull_policy,
             preflight=preflight,
         )
-        return manifests.desired(epd, context)
 
     def facts(self, epd: EPDDeployment) -> Facts:
         """See `epd.topology`."""

@@ -17,7 +17,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from epd.api import names
-from epd.controller import kinds, metrics
+from epd.controller import keys, kinds, metrics
 from epd.controller.kinds import Kind, Manifest
 
 WATCH_LAG_SECONDS: Final = 60.0
@@ -33,7 +33,7 @@ STOPPED_SECONDS: Final = 60.0
 """Without a tick for so long the loop is blocked most of the time, though a probe got through."""
 
 Scope = tuple[Kind, str]
-"""A kind, and the key of the EPDDeployment whose objects of that kind were read."""
+"""A kind, and the key whose objects of that kind were read."""
 
 
 @dataclass
@@ -60,18 +60,18 @@ class WatchMonitor:
             del self._debts[scope]
 
     def read(self, kind: Kind, objects: tuple[Manifest, ...]) -> None:
-        """A get or list has returned these objects: of one EPDDeployment, or (of the parents) of a namespace."""
+        """A get or list has returned these objects: of one key, or (of the parents) of a namespace."""
         if kind not in kinds.WATCHED:
             return
         newest: dict[str, int] = {}
         for obj in objects:
-            if (key := _key(kind, obj)) is not None:
+            if (key := keys.owner_key(kind, obj)) is not None:
                 newest[key] = max(_version(obj), newest.get(key, 0))
         for key, version in newest.items():
             self._compare((kind, key), version)
 
     def _compare(self, scope: Scope, version: int) -> None:
-        namespace = scope[1].split("/", 1)[0]
+        namespace = keys.namespace_of(scope[1])
         if version <= self._delivered.get((scope[0], namespace), 0):
             # Also when the object that was owed has vanished meanwhile: a watch that starts anew does not tell of it.
             self._debts.pop(scope, None)
@@ -85,7 +85,7 @@ class WatchMonitor:
         return frozenset(key for (_, key), debt in self._debts.items() if now - debt.since >= self._limit)
 
     def forget(self, key: str) -> None:
-        """The EPDDeployment is gone, and with it what was owed for it."""
+        """What the key is about is gone, and with it what was owed for it."""
         for scope in [s for s in self._debts if s[1] == key]:
             del self._debts[scope]
 
@@ -100,14 +100,7 @@ class WatchMonitor:
 
 
 def _paid(scope: Scope, debt: _Debt, stream: tuple[Kind, str], version: int) -> bool:
-    return scope[1].split("/", 1)[0] == stream[1] and version >= debt.version
-
-
-def _key(kind: Kind, obj: Manifest) -> str | None:
-    meta = obj["metadata"]
-    name = meta["name"] if kind == kinds.EPD else (meta.get("labels") or {}).get(names.LABEL_EPD)
-    # What has no label of ours (a claim that the user brought) is not watched.
-    return f"{meta['namespace']}/{name}" if name else None
+    return keys.namespace_of(scope[1]) == stream[1] and version >= debt.version
 
 
 def _version(obj: Manifest) -> int:

@@ -37,12 +37,14 @@ class Kind:
 
 
 EPD: Final = Kind(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
+CONFIG_MAP: Final = Kind("", "v1", "ConfigMap", "configmaps")
 CONTROLLER_REVISION: Final = Kind("apps", "v1", "ControllerRevision", "controllerrevisions")
 DEPLOYMENT: Final = Kind("apps", "v1", "Deployment", "deployments")
 EVENT: Final = Kind("", "v1", "Event", "events")
 JOB: Final = Kind("batch", "v1", "Job", "jobs")
 PERSISTENT_VOLUME_CLAIM: Final = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 POD: Final = Kind("", "v1", "Pod", "pods")
+REPLICA_SET: Final = Kind("apps", "v1", "ReplicaSet", "replicasets")
 ROLE: Final = Kind("rbac.authorization.k8s.io", "v1", "Role", "roles")
 ROLE_BINDING: Final = Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
 SERVICE: Final = Kind("", "v1", "Service", "services")
@@ -54,6 +56,7 @@ CHILDREN: Final = (
     ROLE,
     ROLE_BINDING,
     SERVICE,
+    CONFIG_MAP,
     DEPLOYMENT,
     JOB,
     CONTROLLER_REVISION,
@@ -62,7 +65,7 @@ CHILDREN: Final = (
 
 WATCHED: Final = (EPD, *CHILDREN, POD)
 
-_BY_NAME: Final = {(k.api_version, k.kind): k for k in (*WATCHED, EVENT)}
+_BY_NAME: Final = {(k.api_version, k.kind): k for k in (*WATCHED, EVENT, REPLICA_SET)}
 
 
 def kind_of(manifest: Manifest) -> Kind:

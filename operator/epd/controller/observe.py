@@ -13,12 +13,14 @@ from epd.api import names
 from epd.api.names import Role
 from epd.api.types import EPDDeployment
 from epd.controller import kinds
+from epd.controller.cache import Collector
 from epd.controller.cluster import Cluster
 from epd.controller.errors import NotFound
 from epd.controller.kinds import Kind, Manifest, controlled_by, kind_of, name_of, uid_of
 from epd.controller.plan import ChildKey
 from epd.controller.pods import stuck_creating
 from epd.controller.storage import Storage, claim_name
+from epd.manifests import config_map_of
 
 STUCK_PODS_ASKED_ABOUT = 4
 """Events are listed for so many pods at most that hang in ContainerCreating: one per role and proxy tells the cause."""
@@ -31,10 +33,13 @@ class Observed:
     owner_uid: str
     children: Mapping[ChildKey, Manifest] = field(default_factory=dict)
     pods: tuple[Manifest, ...] = ()
+    replica_sets: tuple[Manifest, ...] = ()
+    """Listed only when a connector's ConfigMap is named by nothing else."""
     claim_wanted: bool = False
     claim: Manifest | None = None
     claim_events: tuple[Manifest, ...] = ()
     pod_events: tuple[Manifest, ...] = ()
+    collector: Collector = field(default_factory=Collector)
 
     def child(self, kind: Kind, name: str) -> Manifest | None:
         """A child that is ours, or None."""
@@ -65,8 +70,26 @@ class Observed:
                 # from a template, and is named as one that was brought since, is still the spec's.
                 kept = self.claim is not None and name_of(live) == name_of(self.claim)
                 return not kept and not any(mounts_claim(p, name_of(live)) for p in self.pods)
+            case kinds.CONFIG_MAP:
+                return name_of(live) not in self.mounted_config_maps
             case _:
                 return True
+
+    @property
+    def mounted_config_maps(self) -> frozenset[str]:
+        """Connectors' sources that may still start a pod: of pods, scaled ReplicaSets, templates live and kept."""
+        scaled = (rs for rs in self.replica_sets if rs["spec"].get("replicas", 1) > 0)
+        specs = [
+            *(pod["spec"] for pod in self.pods),
+            *(m["spec"]["template"]["spec"] for m in (*scaled, *self.of_kind(kinds.DEPLOYMENT))),
+            *(r["data"]["template"]["spec"] for r in self.of_kind(kinds.CONTROLLER_REVISION)),
+        ]
+        return frozenset(name for spec in specs if (name := config_map_of(spec)))
+
+    @property
+    def config_maps(self) -> frozenset[str]:
+        """Names of our ConfigMaps."""
+        return frozenset(map(name_of, self.of_kind(kinds.CONFIG_MAP)))
 
     def of_kind(self, kind: Kind) -> tuple[Manifest, ...]:
         """Our children of one kind."""
@@ -87,7 +110,7 @@ class Observed:
     @property
     def claim_pending(self) -> bool:
         """Whether a claim is wanted that is not there or not Bound."""
-        return self.claim_wanted and (self.claim is None or not _bound(self.claim))
+        return self.claim_wanted and (self.claim is None or not bound(self.claim))
 
     @property
     def stuck_pods(self) -> tuple[Manifest, ...]:
@@ -118,10 +141,15 @@ class Observed:
 
         A check before that would make the volume controller choose a node without the devices that engines need.
         """
-        if self.claim is None or not _bound(self.claim):
+        if self.claim is None or not bound(self.claim):
             return False
-        placed = any(p["spec"].get("nodeName") for p in self.pods if names.LABEL_ROLE in _labels(p))
-        return placed or self.preflight_job is not None
+        return self.placed or self.preflight_job is not None
+
+    @property
+    def placed(self) -> bool:
+        """Whether the claim is Bound and an engine pod has a node."""
+        engines = (p for p in self.pods if names.LABEL_ROLE in _labels(p))
+        return self.claim is not None and bound(self.claim) and any(p["spec"].get("nodeName") for p in engines)
 
     def with_children(self, live: Iterable[Manifest], *, gone: Iterable[Manifest] = ()) -> Observed:
         """The snapshot with newer states of some children: what an apply answered is newer than the list before it."""
@@ -150,6 +178,8 @@ async def observe(cluster: Cluster, epd: EPDDeployment) -> Observed:
         claim_wanted=claim_name(epd) is not None,
         claim=await _claim(cluster, epd, children),
     )
+    if seen.config_maps - seen.mounted_config_maps:
+        seen = replace(seen, replica_sets=await cluster.list(kinds.REPLICA_SET, namespace, labels=labels))
     claim_events, *pod_events = await asyncio.gather(
         _events(cluster, seen.claim if seen.claim_pending else None),
         *(_events(cluster, pod) for pod in seen.stuck_pods[:STUCK_PODS_ASKED_ABOUT]),
@@ -195,5 +225,6 @@ def _labels(manifest: Manifest) -> dict[str, str]:
     return manifest["metadata"].get("labels") or {}
 
 
-def _bound(claim: Manifest) -> bool:
+def bound(claim: Manifest) -> bool:
+    """Whether a claim has its volume."""
     return (claim.get("status") or {}).get("phase") == "Bound"

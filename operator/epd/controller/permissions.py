@@ -27,7 +27,8 @@ def _children(kind: Kind) -> Permission:
 
 
 PERMISSIONS: Final = (
-    Permission(kinds.EPD.group, kinds.EPD.plural, ("get", "list", "watch")),
+    # `patch` is for our finalizer alone: the spec is the user's.
+    Permission(kinds.EPD.group, kinds.EPD.plural, ("get", "list", "patch", "watch")),
     Permission(kinds.EPD.group, f"{kinds.EPD.plural}/status", ("patch",)),
     # The admission plugin OwnerReferencesPermissionEnforcement (on by default on OpenShift) asks this of whoever
     # sets blockOwnerDeletion; the code never calls it.
@@ -35,6 +36,8 @@ PERMISSIONS: Final = (
     *(_children(kind) for kind in kinds.CHILDREN),
     # `get` is not called: the proxy's Role has it, and nobody may grant what they do not hold.
     Permission(kinds.POD.group, kinds.POD.plural, ("get", "list", "watch")),
+    # Which connector's source may still start a pod. `get` is the collector's, as above.
+    Permission(kinds.REPLICA_SET.group, kinds.REPLICA_SET.plural, ("get", "list")),
     Permission(kinds.EVENT.group, kinds.EVENT.plural, ("create", "get", "list", "patch")),
 )
 

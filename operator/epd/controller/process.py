@@ -15,14 +15,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from epd.api import names
-from epd.controller import app, health, kinds, metrics
+from epd.controller import app, cache, health, keys, kinds, metrics
 from epd.controller.build import ThisBuild
 from epd.controller.cluster import Cluster, KubeCluster
+from epd.controller.dispatch import Dispatcher
 from epd.controller.errors import ClusterError, NotFound
 from epd.controller.events import Recorder
 from epd.controller.kinds import Kind, Manifest
 from epd.controller.queue import Priority, WorkQueue
 from epd.controller.reconcile import Reconciler
+from epd.controller.reconcile_claim import ClaimReconciler, Problems
+from epd.controller.reports import Reports, client
 from epd.controller.worker import work
 
 logger = logging.getLogger(__name__)
@@ -35,6 +38,9 @@ RESYNC_JITTER: Final = 0.2
 
 CRD_POLL_SECONDS: Final = 2.0
 """How often to look whether the CustomResourceDefinition is served yet: kopf only knows kinds it finds at its start."""
+
+REFRESH_POLL_SECONDS: Final = 10.0
+"""How often to look for reports of collectors that are old; a sixth of the age that they may have."""
 
 DRAIN_SECONDS: Final = 10.0
 """How long running reconciles may take after SIGTERM; what is broken off then is taken up by the next operator."""
@@ -63,12 +69,19 @@ async def run(options: Options) -> None:
     build = ThisBuild(
         operator_image=options.operator_image, operator_image_pull_policy=options.operator_image_pull_policy
     )
-    reconciler = Reconciler(cluster, build, Recorder(cluster, instance=socket.gethostname()), on_gone=monitor.forget)
+    problems: Problems = {}
+    reports = Reports(client(), shown=cache.shown)
+    recorder = Recorder(cluster, instance=socket.gethostname())
+    reconciler = Dispatcher(
+        deployments=Reconciler(cluster, build, recorder, reports, problems, on_gone=monitor.forget),
+        claims=ClaimReconciler(cluster, build, problems, on_gone=monitor.forget),
+    )
     metrics.MAX_CONCURRENT.labels(metrics.CONTROLLER).set(WORKERS)
     stop = asyncio.Event()
     tasks = [asyncio.create_task(work(queue, reconciler), name=f"worker-{n}") for n in range(WORKERS)]
     tasks.append(asyncio.create_task(_tick(probe, monitor, queue), name="tick"))
     tasks.append(asyncio.create_task(_resync(cluster, queue, probe, options), name="resync"))
+    tasks.append(asyncio.create_task(_refresh(reports, queue), name="refresh"))
 
     def started() -> None:
         probe.watching = True
@@ -82,16 +95,14 @@ async def run(options: Options) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(server.cleanup() for server in servers), cluster.close())
+        await asyncio.gather(*(server.cleanup() for server in servers), cluster.close(), reports.close())
 
 
 def _deliver(queue: WorkQueue, monitor: health.WatchMonitor) -> Callable[[Kind, Manifest], None]:
     def deliver(kind: Kind, obj: Manifest) -> None:
         monitor.delivered(kind, obj)
-        meta = obj["metadata"]
-        name = meta["name"] if kind == kinds.EPD else (meta.get("labels") or {}).get(names.LABEL_EPD)
-        if name:
-            queue.add(f"{meta['namespace']}/{name}")
+        for key in keys.keys_of(kind, obj):
+            queue.add(key)
 
     return deliver
 
@@ -114,14 +125,21 @@ async def _resync(cluster: Cluster, queue: WorkQueue, probe: health.Health, opti
         try:
             for namespace in options.namespaces or ("",):
                 for epd in await cluster.list(kinds.EPD, namespace):
-                    meta = epd["metadata"]
-                    queue.add(f"{meta['namespace']}/{meta['name']}", priority=Priority.LOW)
+                    for key in keys.keys_of(kinds.EPD, epd):
+                        queue.add(key, priority=Priority.LOW)
             probe.listed = True
         except ClusterError as e:
             logger.warning("resync: %s", e)
         # Until the first success at the pace of the CRD poll: readiness waits for it.
         pace = options.resync if probe.listed else CRD_POLL_SECONDS
         await asyncio.sleep(pace * random.uniform(1 - RESYNC_JITTER, 1 + RESYNC_JITTER))  # noqa: S311 (no secret)
+
+
+async def _refresh(reports: Reports, queue: WorkQueue) -> None:
+    while True:
+        await asyncio.sleep(REFRESH_POLL_SECONDS)
+        for key in await reports.refresh():
+            queue.add(key, priority=Priority.LOW)
 
 
 async def _tick(probe: health.Health, monitor: health.WatchMonitor, queue: WorkQueue) -> None:

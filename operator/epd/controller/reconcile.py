@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -23,10 +22,14 @@ from epd.controller.cluster import Cluster
 from epd.controller.conditions import Finding
 from epd.controller.errors import Forbidden, NamespaceTerminating, NotFound, Rejected, Retryable
 from epd.controller.events import Recorder, news
-from epd.controller.kinds import Manifest
+from epd.controller.kinds import Manifest, kind_of, name_of
 from epd.controller.metrics import ConditionGauges
 from epd.controller.observe import Observed
+from epd.controller.observe_collector import claim_to_look_at, observe_collector
+from epd.controller.outcome import Outcome
+from epd.controller.reconcile_claim import Problems
 from epd.controller.report import unreadable, write_status
+from epd.controller.reports import Reports
 from epd.controller.write import NameTaken
 
 logger = logging.getLogger(__name__)
@@ -34,14 +37,6 @@ logger = logging.getLogger(__name__)
 UNWATCHED_POLL_SECONDS: Final = 30.0
 """How often to look at what sends no watch event of ours: Events of a claim, a claim that was brought, a stranger's
 object that has a name of ours."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a reconcile ended well. `requeue_after` in seconds; None: a watch event or the resync will do."""
-
-    requeue_after: float | None = None
-    stalled: bool = False
 
 
 class Reconciler:
@@ -52,11 +47,14 @@ class Reconciler:
         cluster: Cluster,
         build: Build,
         recorder: Recorder,
+        reports: Reports,
+        problems: Problems,
         *,
         on_gone: Callable[[str], None] = lambda _key: None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._cluster, self._build, self._recorder = cluster, build, recorder
+        self._reports, self._problems = reports, problems
         self._gauges = ConditionGauges()
         self._on_gone = on_gone
         self._clock = clock
@@ -80,6 +78,7 @@ class Reconciler:
             return Outcome(stalled=True)
         try:
             observed = await observe.observe(self._cluster, epd)
+            observed = await observe_collector(self._cluster, self._reports, self._problems, epd, observed)
             observed, circumstances = await self._act(key, epd, observed)
         except NamespaceTerminating:
             return Outcome()
@@ -88,12 +87,14 @@ class Reconciler:
         await self._publish(key, parent, new.model_dump(mode="json", by_alias=True, exclude_none=True))
         if circumstances.retrying is not None:
             raise Retryable(circumstances.retrying.message)
-        return Outcome(_next_look(observed, circumstances), stalled=circumstances.stalled is not None)
+        also = claim_to_look_at(epd, observed)
+        return Outcome(_next_look(observed, circumstances), stalled=circumstances.stalled is not None, also=also)
 
     def forget(self, key: str) -> None:
         """The object is gone."""
         self._memos.pop(key, None)
         self._rendered.pop(key, None)
+        self._reports.forget(key)
         self._on_gone(key)
         self._gauges.report(key, {})
 
@@ -102,7 +103,9 @@ class Reconciler:
             return observed, status.Circumstances(stalled=problem)
         desired = self._desired(key, epd, preflight=observed.preflight_due)
         deployments = execute.role_deployments(epd, desired)
-        renderings = revisions.resolve(deployments, observed.of_kind(kinds.CONTROLLER_REVISION))
+        sources = observed.config_maps | {name_of(m) for m in desired if kind_of(m) == kinds.CONFIG_MAP}
+        revised = observed.of_kind(kinds.CONTROLLER_REVISION)
+        renderings = revisions.resolve(deployments, revised, config_maps=sources)
         observed = await observe.fetch_absent(self._cluster, observed, (*desired, *renderings.write))
         desired = tuple(execute.kept(manifest, deployments, renderings) for manifest in desired)
         if epd.spec.paused:

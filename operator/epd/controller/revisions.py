@@ -8,7 +8,7 @@ to write and delete.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from epd.api.names import Role
 from epd.controller import kinds
 from epd.controller.kinds import Manifest, name_of
 from epd.controller.plan import digest
+from epd.manifests import config_map_of
 
 HISTORY_LIMIT: Final = 10
 """Revisions kept per role, the current one included: the default of a Deployment's revisionHistoryLimit."""
@@ -36,18 +37,23 @@ class Renderings:
     outdated: tuple[Role, ...] = ()
 
 
-def resolve(deployments: Mapping[Role, Manifest], revisions: Iterable[Manifest]) -> Renderings:
+def resolve(
+    deployments: Mapping[Role, Manifest], revisions: Iterable[Manifest], *, config_maps: Container[str] = ()
+) -> Renderings:
     """Choose between kept and new renderings of the roles' Deployments.
 
     The choice is made for the roles together: when one takes a new rendering, any other whose new rendering has
-    another pairing takes it too, or the two would never be paired.
+    another pairing takes it too, or the two would never be paired. A kept template that mounts a connector's source
+    which is not among `config_maps` is not kept: this build cannot make it again, and no pod could start from it.
     """
     revisions = tuple(revisions)
     history = {role: _history(role, revisions) for role in deployments}
     kept = {
         role: history[role][-1]["data"]["template"]
         for role, deployment in deployments.items()
-        if history[role] and history[role][-1]["data"].get("inputs") == _inputs(deployment)
+        if history[role]
+        and history[role][-1]["data"].get("inputs") == _inputs(deployment)
+        and _startable(history[role][-1]["data"]["template"], config_maps)
     }
     if len(kept) < len(deployments):
         kept = {role: t for role, t in kept.items() if _pairing(t) == _pairing(_template(deployments[role]))}
@@ -85,6 +91,11 @@ def _inputs(deployment: Manifest) -> str:
 def _template(deployment: Manifest) -> dict[str, Any]:
     template: dict[str, Any] = deployment["spec"]["template"]
     return template
+
+
+def _startable(template: Mapping[str, Any], config_maps: Container[str]) -> bool:
+    mounted = config_map_of(template["spec"])
+    return mounted is None or mounted in config_maps
 
 
 def _pairing(template: Mapping[str, Any]) -> str | None:

@@ -13,15 +13,8 @@ from typing import Any, Final
 
 from epd.api import names
 from epd.api.names import ROLE_CONDITIONS, ConditionType, Reason, Role
-from epd.api.types import (
-    EncoderCacheStatus,
-    EngineVersionStatus,
-    EPDDeployment,
-    RoleSpec,
-    RoleStatus,
-    Status,
-)
-from epd.controller import conditions, kinds, pods, storage
+from epd.api.types import EngineVersionStatus, EPDDeployment, RoleSpec, RoleStatus, Status
+from epd.controller import cache, conditions, kinds, pods, storage
 from epd.controller.conditions import Finding, Findings
 from epd.controller.kinds import Manifest
 from epd.controller.observe import Observed
@@ -78,7 +71,7 @@ def status_of(
         engine_version=facts.engine_version,
         roles=list(roles),
         role_summary=" ".join(_summary(role) for role in roles),
-        encoder_cache=_encoder_cache(epd, observed),
+        encoder_cache=cache.status(epd, observed.claim, observed.collector.answer.report),
         conditions=conditions.merge(epd.status.conditions, findings, generation=epd.metadata.generation, now=now),
     )
 
@@ -122,6 +115,8 @@ def _parts(epd: EPDDeployment, facts: Facts, observed: Observed) -> dict[Conditi
         patience="proxies start within seconds",
         suspended=False,
     )
+    if (health := cache.finding(epd, observed.collector)) is not None:
+        found[ConditionType.ENCODER_CACHE_HEALTHY] = health
     return found
 
 
@@ -157,7 +152,10 @@ def _ready(
         for type_, finding in parts.items()
         if not (epd.spec.suspend and type_ == ConditionType.STORAGE_READY and finding.status == "Unknown")
     }
+    health = relevant.pop(ConditionType.ENCODER_CACHE_HEALTHY, None)
     broken = [(type_, finding) for type_, finding in relevant.items() if not finding.ok]
+    if health is not None and cache.must_be_mended(health):
+        broken.insert(0, (ConditionType.ENCODER_CACHE_HEALTHY, health))
     if broken:
         # Trouble first. Of what is only under way the pods, before the claim's check, which waits for them.
         type_, finding = next(((t, f) for t, f in broken if f.reason not in UNDER_WAY), broken[-1])
@@ -188,13 +186,13 @@ def _update(outdated: tuple[Role, ...]) -> Finding:
 
 def part_reason(type_: ConditionType, reason: str) -> str:
     """A part's reason as Ready and Events have it, such as `EncodeImagePull`; of storage or under way it stays."""
-    if reason in UNDER_WAY or type_ == ConditionType.STORAGE_READY:
+    if reason in UNDER_WAY or type_ in (ConditionType.STORAGE_READY, ConditionType.ENCODER_CACHE_HEALTHY):
         return reason
     return f"{type_.removesuffix('Ready')}{reason}"
 
 
 def _part(type_: ConditionType) -> str:
-    words = type_.removesuffix("Ready")
+    words = type_.removesuffix("Ready").removesuffix("Healthy")
     return words[0].lower() + words[1:]
 
 
@@ -220,17 +218,6 @@ def _model_version(pod: Manifest) -> str:
 def _summary(role: RoleStatus) -> str:
     count = str(role.desired) if role.ready == role.desired else f"{role.ready}/{role.desired}"
     return count + ROLE_LETTERS[Role(role.name)]
-
-
-def _encoder_cache(epd: EPDDeployment, observed: Observed) -> EncoderCacheStatus | None:
-    if (name := storage.claim_name(epd)) is None:
-        return None
-    live: dict[str, Any] = (observed.claim or {}).get("status") or {}
-    return EncoderCacheStatus(
-        claim=name,
-        phase=str(live.get("phase", "Missing" if observed.claim is None else "Pending")),
-        capacity=str((live.get("capacity") or {}).get("storage", "")),
-    )
 
 
 def field_of(role: Role) -> str:

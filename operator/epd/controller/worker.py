@@ -11,8 +11,8 @@ from typing import Protocol
 
 from epd.controller import metrics
 from epd.controller.errors import ClusterError, Retryable
+from epd.controller.outcome import Outcome
 from epd.controller.queue import ShutDown, WorkQueue
-from epd.controller.reconcile import Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +56,8 @@ async def _one(queue: WorkQueue, reconciler: Reconciles, key: str) -> str:
         queue.forget(key)
         if outcome.stalled:
             metrics.TERMINAL_ERRORS.labels(metrics.CONTROLLER).inc()
+        for other in outcome.also:
+            queue.add(other)
         if outcome.requeue_after is None:
             return "success"
         queue.add_after(key, outcome.requeue_after)

@@ -37,7 +37,7 @@ def progress(
     )
     if updated == total == ready == available == want:
         return _as_asked(want, suspended=suspended)
-    if (refused := _refused(status)) is not None:
+    if (refused := refused_pods(status)) is not None:
         return refused
     workload = Workload(field=field, container=container, surging=total > want)
     if (trouble := worst(pods, workload, events)) is not None:
@@ -55,7 +55,8 @@ def _as_asked(want: int, *, suspended: bool) -> Finding:
     return Finding.true(Reason.AS_SPECIFIED, f"{want} of {want} pods are ready")
 
 
-def _refused(status: dict[str, Any]) -> Finding | None:
+def refused_pods(status: dict[str, Any]) -> Finding | None:
+    """What keeps pods from being made at all, by the status of their Deployment: quota, policy."""
     for condition in status.get("conditions") or ():
         if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
             return Finding.false(Reason.FAILED_CREATE, _with_fix(str(condition.get("message", ""))))

@@ -15,7 +15,7 @@ def test_nothing_is_a_wildcard_and_secrets_are_not_read() -> None:
 
 def test_allowed() -> None:
     assert allowed(kinds.EPD, "patch", "status")
-    assert not allowed(kinds.EPD, "patch")
+    assert not allowed(kinds.EPD, "delete")
     assert not allowed(kinds.POD, "delete")
     assert not allowed(Kind("extensions", "v1", "Pod", "pods"), "get")
 

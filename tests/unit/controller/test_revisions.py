@@ -6,7 +6,11 @@ from epd.api.names import Role
 from epd.controller.revisions import resolve, with_template
 
 
-def deployment(inputs: str, image: str, *, pairing: str = "p1", role: Role = Role.ENCODE) -> dict[str, Any]:
+def deployment(
+    inputs: str, image: str, *, pairing: str = "p1", role: Role = Role.ENCODE, source: str = ""
+) -> dict[str, Any]:
+    volumes = [{"name": "connector", "configMap": {"name": source}}] if source else []
+    spec = {"containers": [{"image": image}], "volumes": volumes}
     return {
         "metadata": {
             "name": f"qwen-{role}",
@@ -15,7 +19,7 @@ def deployment(inputs: str, image: str, *, pairing: str = "p1", role: Role = Rol
             "annotations": {"epd.dev/inputs": inputs},
             "ownerReferences": [{"uid": "u"}],
         },
-        "spec": {"replicas": 2, "template": {"metadata": {"labels": {"epd.dev/pairing": pairing}}, "image": image}},
+        "spec": {"replicas": 2, "template": {"metadata": {"labels": {"epd.dev/pairing": pairing}}, "spec": spec}},
     }
 
 
@@ -39,7 +43,7 @@ def test_the_first_rendering_is_kept() -> None:
 def test_another_rendering_of_the_same_inputs_is_not_taken() -> None:
     history = resolve({Role.ENCODE: deployment("i1", "a")}, ()).write
     found = resolve({Role.ENCODE: deployment("i1", "b")}, history)
-    assert found.templates[Role.ENCODE]["image"] == "a"
+    assert found.templates[Role.ENCODE]["spec"]["containers"][0]["image"] == "a"
     assert (found.write, found.outdated) == ((), (Role.ENCODE,))
     assert with_template(deployment("i1", "b"), found.templates[Role.ENCODE]) == deployment("i1", "a")
 
@@ -55,9 +59,9 @@ def test_other_inputs_take_it_and_going_back_renumbers_the_old_one() -> None:
 def test_a_role_follows_another_whose_pairing_it_would_lose() -> None:
     history = resolve(both(deployment("i1", "a"), deployment("i1", "a", role=PD)), ()).write
     changed = resolve(both(deployment("i2", "b"), deployment("i1", "b", role=PD)), history)
-    assert (changed.templates[PD]["image"], changed.outdated) == ("a", (PD,))
+    assert (changed.templates[PD]["spec"]["containers"][0]["image"], changed.outdated) == ("a", (PD,))
     repaired = both(deployment("i2", "b", pairing="p2"), deployment("i1", "b", pairing="p2", role=PD))
-    assert resolve(repaired, history).templates[PD]["image"] == "b"
+    assert resolve(repaired, history).templates[PD]["spec"]["containers"][0]["image"] == "b"
 
 
 def test_ten_are_kept_and_a_role_that_is_gone_keeps_none() -> None:
@@ -67,3 +71,13 @@ def test_ten_are_kept_and_a_role_that_is_gone_keeps_none() -> None:
     found = resolve({Role.ENCODE: deployment("new", "a")}, history)
     assert [r["revision"] for r in found.delete] == [1]
     assert {r["revision"] for r in resolve({PD: deployment("i", "a", role=PD)}, history).delete} == set(range(1, 11))
+
+
+def test_a_template_whose_connector_is_gone_is_not_kept() -> None:
+    old, new = deployment("i1", "a", source="old"), deployment("i1", "a", source="new")
+    history = resolve({Role.ENCODE: old}, (), config_maps={"old"}).write
+    kept = resolve({Role.ENCODE: new}, history, config_maps={"old", "new"})
+    assert (kept.templates[Role.ENCODE], kept.outdated) == (old["spec"]["template"], (Role.ENCODE,))
+    taken = resolve({Role.ENCODE: new}, history, config_maps={"new"})
+    assert (taken.templates[Role.ENCODE], taken.outdated) == (new["spec"]["template"], ())
+    assert [r["revision"] for r in taken.write] == [2]

@@ -93,7 +93,7 @@ def test_the_whole_of_it() -> None:
     assert status.encoder_cache == EncoderCacheStatus(claim="ec", phase="Bound", capacity="10Gi")
     assert [c.type for c in status.conditions] == [
         "Available", "Ready", "Reconciling", "Stalled", "StorageReady", "EncodeReady", "PrefillDecodeReady",
-        "ProxyReady", "UpdateAvailable",
+        "ProxyReady", "EncoderCacheHealthy", "UpdateAvailable",
     ]  # fmt: skip
 
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from epd.controller.errors import Rejected, Retryable
+from epd.controller.outcome import Outcome
 from epd.controller.queue import WorkQueue
-from epd.controller.reconcile import Outcome
 from epd.controller.worker import work
 
 

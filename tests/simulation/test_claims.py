@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from epd.api import names
+from epd.api.collection import Trouble
+from epd.controller import errors, kinds
+from epd.controller.kinds import Manifest
+from simulation.api import SimulatedCluster
+from simulation.world import SPEC, World, parent, report, with_spec
+
+CLAIM = "claim/ai/shared"
+COLLECTOR = "shared-collector"
+
+
+def brought(**claim: Any) -> dict[str, Any]:
+    return with_spec(encoderCache={"volume": {"persistentVolumeClaim": {"claimName": "shared", **claim}}})
+
+
+def with_collection(**policy: Any) -> dict[str, Any]:
+    spec = brought()
+    spec["encoderCache"]["garbageCollection"] = policy
+    return spec
+
+
+def claim(*, modes: tuple[str, ...] = ("ReadWriteMany",)) -> Manifest:
+    metadata = {"name": "shared", "namespace": "ai"}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": {"accessModes": modes}}
+
+
+async def shared(*specs: dict[str, Any]) -> World:
+    """A world at rest with the objects qwen, b, c, ... of these specs on one claim."""
+    world = World()
+    world.report = report("shared")
+    world.cluster.put(claim())
+    for name, spec in zip(("qwen", "b", "c"), specs, strict=False):
+        world.cluster.put(parent(spec, name=name))
+    await world.converge()
+    return world
+
+
+def collectors(world: World) -> dict[str, list[str]]:
+    """Names of the owners of each collector."""
+    deployments = world.cluster.all(kinds.DEPLOYMENT).values()
+    return {
+        d["metadata"]["name"]: [o["name"] for o in d["metadata"].get("ownerReferences", [])]
+        for d in deployments
+        if names.LABEL_COLLECTOR in d["metadata"]["labels"]
+    }
+
+
+def message(world: World, type_: str) -> str:
+    return str(next(c["message"] for c in world.status["conditions"] if c["type"] == type_))
+
+
+async def test_one_collector_for_all_users_with_all_owners_and_no_controller() -> None:
+    world = await shared(brought(), brought())
+    assert collectors(world) == {COLLECTOR: ["qwen", "b"]}
+    for kind in (kinds.DEPLOYMENT, kinds.SERVICE_ACCOUNT, kinds.ROLE, kinds.ROLE_BINDING):
+        owners = world.cluster.all(kind)[COLLECTOR]["metadata"]["ownerReferences"]
+        assert [(o["name"], o["controller"]) for o in owners] == [("qwen", False), ("b", False)]
+    assert world.condition("EncoderCacheHealthy") == ("True", "Healthy")
+    before = world.cluster.writes, world.cluster.version
+    await world.resync()
+    await world.resync()
+    assert (world.cluster.writes, world.cluster.version) == before
+
+
+async def test_a_user_that_comes_joins_and_one_that_goes_leaves() -> None:
+    world = await shared(brought())
+    pod = set(world.cluster.all(kinds.POD))
+    world.cluster.put(parent(brought(), name="b"))
+    await world.converge()
+    assert collectors(world) == {COLLECTOR: ["qwen", "b"]}
+    world.cluster.remove(kinds.EPD, "ai", "qwen")  # the garbage collector of the simulation takes every dependent
+    await world.reconcile(CLAIM)
+    assert collectors(world) == {COLLECTOR: ["b"]}
+    assert {p for p in pod if p.startswith("shared-")}
+
+
+async def test_users_of_two_directories_have_two_collectors() -> None:
+    world = await shared(brought(subPath="a"), brought(subPath="b"), brought())
+    assert collectors(world) == {
+        names.collector("shared", "a"): ["qwen"], names.collector("shared", "b"): ["b"], COLLECTOR: ["c"],
+    }  # fmt: skip
+
+
+async def test_no_collector_before_an_engine_pod_has_a_node_and_the_claim_is_bound() -> None:
+    world = World()
+    world.cluster.put(claim())
+    world.cluster.put(parent(brought()))
+    await world.resync()
+    world.cluster.set_status(world.cluster.all(kinds.PERSISTENT_VOLUME_CLAIM)["shared"], {"phase": "Bound"})
+    await world.resync()
+    assert collectors(world) == {}
+    assert world.condition("EncoderCacheHealthy") == ("Unknown", "Pending")
+    world.controllers()  # pods are made and have nodes
+    world.cluster.set_status(world.cluster.all(kinds.PERSISTENT_VOLUME_CLAIM)["shared"], {"phase": "Pending"})
+    await world.resync()
+    assert collectors(world) == {}
+    world.cluster.set_status(world.cluster.all(kinds.PERSISTENT_VOLUME_CLAIM)["shared"], {"phase": "Bound"})
+    outcome = await world.reconcile()
+    assert outcome.also == (CLAIM,)  # a claim that was brought sends no event
+    await world.reconcile(CLAIM)
+    assert collectors(world) == {COLLECTOR: ["qwen"]}
+
+
+async def test_the_collector_stays_while_its_users_sleep() -> None:
+    world = await shared(brought())
+    world.set_spec({**brought(), "suspend": True})
+    await world.converge()
+    assert collectors(world) == {COLLECTOR: ["qwen"]}
+    assert world.condition("Ready") == ("True", "Suspended")
+
+
+@pytest.mark.parametrize(
+    ("spec", "left"),
+    [
+        (with_spec(), {"qwen-encoder-cache-collector": ["qwen"]}),
+        (with_collection(enabled=False), {}),
+        (brought(subPath="x"), {names.collector("shared", "x"): ["qwen"]}),
+    ],
+    ids=["another claim", "disabled", "another directory"],
+)
+async def test_a_collector_without_users_goes(spec: dict[str, Any], left: dict[str, list[str]]) -> None:
+    world = await shared(brought())
+    world.set_spec(spec)
+    await world.reconcile(CLAIM)
+    await world.converge()
+    assert collectors(world) == left
+    remaining = {name for kind in (kinds.SERVICE_ACCOUNT, kinds.ROLE) for name in world.cluster.all(kind)}
+    assert {name for name in remaining if "collector" in name} == set(left)
+
+
+async def test_one_user_that_disables_collection_leaves_the_collector_to_the_other() -> None:
+    world = await shared(with_collection(enabled=False), brought())
+    assert collectors(world) == {COLLECTOR: ["qwen", "b"]}
+
+
+async def test_all_users_that_disable_collection_have_none_and_say_so() -> None:
+    world = await shared(with_collection(enabled=False))
+    assert collectors(world) == {}
+    assert world.condition("EncoderCacheHealthy") == ("True", "CollectionDisabled")
+    assert world.condition("Ready")[0] == "True"
+
+
+async def test_a_restart_between_changing_the_claim_and_pruning_loses_nothing() -> None:
+    world = await shared(brought())
+    world.set_spec(with_spec())
+    for _ in range(4):
+        await world.reconcile()  # status names the new claim; the old one's key was lost with the process
+        world.controllers()
+    world.start()
+    await world.converge()  # the watches deliver the old collector, which names its claim
+    assert collectors(world) == {"qwen-encoder-cache-collector": ["qwen"]}
+
+
+async def test_a_name_that_a_stranger_has_is_not_taken_over() -> None:
+    world = World()
+    world.report = report("shared")
+    world.cluster.put(claim())
+    theirs = world.cluster.put(
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": COLLECTOR, "namespace": "ai"},
+         "spec": {"replicas": 0, "template": {"metadata": {"labels": {}}, "spec": {}}}}
+    )  # fmt: skip
+    world.cluster.put(parent(brought()))
+    await world.converge()
+    outcome = await world.reconcile(CLAIM)
+    assert (outcome.stalled, outcome.requeue_after) == (True, 30.0)
+    assert world.cluster.all(kinds.DEPLOYMENT)[COLLECTOR]["spec"] == theirs["spec"]
+    assert COLLECTOR not in world.cluster.all(kinds.ROLE)
+    assert world.condition("EncoderCacheHealthy") == ("False", "NameTaken")
+    assert world.condition("Available")[0] == "True"
+    assert world.condition("Ready") == ("False", "NameTaken")
+    world.start()  # a new process sees it for itself
+    await world.reconcile()
+    assert world.condition("EncoderCacheHealthy") == ("False", "NameTaken")
+    world.cluster.remove(kinds.DEPLOYMENT, "ai", COLLECTOR)
+    await world.converge()
+    assert world.condition("EncoderCacheHealthy") == ("True", "Healthy")
+    assert collectors(world) == {COLLECTOR: ["qwen"]}
+
+
+async def test_words_of_the_api_server_reach_every_user() -> None:
+    world = await shared(with_collection(podTemplate={"spec": {"tolerationz": []}}), brought())
+    for name in ("qwen", "b"):
+        conditions = world.cluster.all(kinds.EPD)[name]["status"]["conditions"]
+        health = next(c for c in conditions if c["type"] == "EncoderCacheHealthy")
+        assert (health["status"], health["reason"]) == ("False", "RejectedByAPIServer")
+        assert ".spec.template.spec.tolerationz: field not declared" in health["message"]
+
+
+async def test_a_missing_right_is_retried_and_told() -> None:
+    def fault(_number: int, call: Any) -> None:
+        if call.verb == "patch" and call.kind == kinds.ROLE and call.name == COLLECTOR:
+            raise errors.Forbidden("PATCH roles: no")
+
+    world = World(SimulatedCluster(before=fault))
+    world.cluster.put(claim())
+    world.cluster.put(parent(brought()))
+    for _ in range(4):
+        await world.reconcile()
+        world.controllers()
+    with pytest.raises(errors.Retryable, match="PATCH roles: no"):
+        await world.reconcile(CLAIM)
+    assert collectors(world) == {COLLECTOR: ["qwen"]}  # the rest went on
+    await world.reconcile()
+    assert world.condition("EncoderCacheHealthy") == ("False", "Retrying")
+
+
+async def test_an_object_that_cannot_be_parsed_keeps_its_collector() -> None:
+    world = await shared(brought())
+    live = world.cluster.all(kinds.EPD)["qwen"]
+    world.cluster.put({**live, "spec": {**live["spec"], "engine": 3}})
+    await world.reconcile(CLAIM)
+    assert COLLECTOR in collectors(world)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("spec", "replicas"), 3),
+        (("metadata", "labels"), None),
+        (("metadata", "ownerReferences"), None),
+        (("spec", "template", "spec", "containers"), []),
+    ],
+)
+async def test_drift_of_a_collector_is_healed(path: tuple[str, ...], value: Any) -> None:
+    world = await shared(brought())
+    before = world.children()
+    owners = world.cluster.all(kinds.DEPLOYMENT)[COLLECTOR]["metadata"]["ownerReferences"]
+    world.cluster.edit(kinds.DEPLOYMENT, COLLECTOR, path, value)
+    await world.reconcile(CLAIM)
+    assert world.children() == before
+    assert world.cluster.all(kinds.DEPLOYMENT)[COLLECTOR]["metadata"]["ownerReferences"] == owners
+
+
+# --- what its report does to the status
+
+
+async def test_figures_are_coarse_and_move_once_a_minute() -> None:
+    world = await shared(brought())
+    world.report = report("shared", used_bytes=123_456_789_012, entries=123_456)
+    world.time += 59
+    assert await world.reports.refresh() == frozenset()
+    world.time += 1
+    assert await world.reports.refresh() == {"ai/qwen"}
+    await world.reconcile()
+    cache = world.status["encoderCache"]
+    assert (cache["usedBytes"], cache["entries"], cache["used"]) == (123_000_000_000, 123_000, "114Gi")
+    world.report = report("shared", used_bytes=123_999_999_999, entries=123_999, passes=9, last_pass="x")
+    world.time += 60
+    before = world.cluster.writes
+    assert await world.reports.refresh() == frozenset()
+    await world.resync()
+    assert world.cluster.writes == before
+
+
+@pytest.mark.parametrize(
+    ("reason", "ready"),
+    [("RootOwnedByAnotherClaim", "False"), ("NotWritable", "False"), ("OverWatermark", "True"),
+     ("ForeignDataDominates", "True"), ("LivenessUnknown", "True")],
+)  # fmt: skip
+async def test_troubles_of_the_store_never_reach_available(reason: str, ready: str) -> None:
+    world = await shared(brought())
+    world.report = report("shared", troubles=(Trouble(reason=reason, message="why"),))
+    world.time += 60
+    await world.reconcile()
+    assert world.condition("EncoderCacheHealthy") == ("False", reason)
+    assert world.condition("Available")[0] == "True"
+    assert world.condition("Ready")[0] == ready
+
+
+async def test_a_hiccup_moves_nothing_and_a_long_silence_is_unknown_and_still_ready() -> None:
+    world = await shared(brought())
+    world.report = None
+    before = world.cluster.writes
+    for _ in range(2):
+        world.time += 60
+        await world.reconcile()
+    assert world.cluster.writes == before
+    world.time += 120
+    await world.reconcile()
+    assert world.condition("EncoderCacheHealthy") == ("Unknown", "CollectorNotRunning")
+    assert "cannot be read" in message(world, "EncoderCacheHealthy")
+    assert world.condition("Ready")[0] == "True"
+
+
+async def test_the_collectors_pod_is_named_with_its_own_reason() -> None:
+    world = await shared(brought())
+    pod = next(p for n, p in world.cluster.all(kinds.POD).items() if n.startswith(COLLECTOR))
+    state = {"waiting": {"reason": "ImagePullBackOff", "message": "denied"}}
+    statuses = [{"name": "collector", "image": "epd-operator:1", "state": state}]
+    world.cluster.set_status(pod, {"containerStatuses": statuses})
+    outcome = await world.reconcile(CLAIM)
+    assert outcome.also == ("ai/qwen",)
+    await world.reconcile()
+    assert world.condition("EncoderCacheHealthy") == ("False", "CollectorNotRunning")
+    assert "ImagePull: pod shared-collector-" in message(world, "EncoderCacheHealthy")
+    assert (await world.reconcile(CLAIM)).also == ()  # told once
+
+
+async def test_without_a_store_there_is_no_condition() -> None:
+    custom = {"connector": "Custom", "custom": {"class": "C", "module": "m"}}
+    world = World()
+    world.cluster.put(parent(with_spec(encoderCache=custom)))
+    await world.converge()
+    assert "EncoderCacheHealthy" not in [c["type"] for c in world.status["conditions"]]
+    assert SPEC["encoderCache"]  # the other tests have one
