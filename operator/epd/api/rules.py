@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from epd.api.encoder_cache import GarbageCollection
 from epd.api.names import NAME_MAX_LENGTH, NAME_PATTERN
 from epd.api.owned import ALIASES, OWNED_ENV, OWNED_FLAGS, ROLE_FLAGS
 
@@ -206,6 +207,15 @@ _SUB_PATH: Final = (
 )
 
 _COLLECTION: Final = "encoderCache.garbageCollection"
+_DEFAULTS: Final = GarbageCollection()
+
+
+def _or_default(field: str) -> str:
+    """CEL of a field of `_COLLECTION`. The default `{}` of the whole is checked before it gets defaults of its own."""
+    default = _DEFAULTS.model_dump(mode="json", by_alias=True)[field]
+    return f"(has(self.{field}) ? self.{field} : {_literal(default) if isinstance(default, str) else default})"
+
+
 _DELETES_FROM_BROUGHT: Final = (
     "has(self.reclaimPolicy) && self.reclaimPolicy == 'Delete' && has(self.volume)"
     " && has(self.volume.persistentVolumeClaim)"
@@ -259,12 +269,12 @@ FIELD_RULES: Final[dict[str, tuple[Rule, ...]]] = {
     ),
     _COLLECTION: (
         Rule(
-            "self.lowWatermarkPercent < self.highWatermarkPercent",
+            f"{_or_default('lowWatermarkPercent')} < {_or_default('highWatermarkPercent')}",
             f"spec.{_COLLECTION}: lowWatermarkPercent must be less than highWatermarkPercent, or one entry more or "
             "less would start and stop the collection",
         ),
         Rule(
-            "!has(self.entryTTL) || duration(self.entryTTL) >= duration(self.minIdle)",
+            f"!has(self.entryTTL) || duration(self.entryTTL) >= duration({_or_default('minIdle')})",
             f"spec.{_COLLECTION}: entryTTL must be at least minIdle: what was used within minIdle is never deleted",
         ),
     ),
