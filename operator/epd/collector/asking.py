@@ -40,19 +40,23 @@ class Asker:
         self._guard = Guard()
         self._claim: SeenClaim | None = None
         self._brief = Brief(claim=None, in_force=InForce(), problem="the API server was not asked yet")
-        self.last = unknown("the API server was not asked yet", taken=clock())
-        """The last answer, for status and metrics."""
+        self.last: Liveness | None = None
+        """The last answer, for status and metrics; None before the first."""
+        self.last_valid: float | None = None
+        """When the last valid one was taken, by the monotonic clock; None before the first."""
 
     def begin(self) -> Brief:
         """Ask for claim and policy, which stay the same for one pass. Raises nothing."""
+        taken = self._clock()
         try:
             self._claim = get_claim(self._api, self._namespace, self._root.claim)
             listed = list_namespace(self._api, self._namespace, clock=self._clock)
         except ApiError as error:
-            log.warning("%s", error)
             self._brief = Brief(claim=self._brief.claim, in_force=self._brief.in_force, problem=str(error))
+            self._remember(unknown(str(error), taken=taken))
         else:
             self._brief = Brief(claim=self._known_claim(), in_force=self._in_force(listed))
+            self._remember(self._judged(listed))
         return self._brief
 
     def __call__(self) -> Liveness:
@@ -61,10 +65,7 @@ class Asker:
         A pass that began without a policy of now gets no valid answer, and neither does one whose policy was changed
         since: what it is about to do may just have been forbidden.
         """
-        self.last = self._ask()
-        if not self.last.valid:
-            log.warning("nothing is condemned or removed: %s", self.last.message)
-        return self.last
+        return self._remember(self._ask())
 
     def _ask(self) -> Liveness:
         taken = self._clock()
@@ -74,12 +75,23 @@ class Asker:
             listed = list_namespace(self._api, self._namespace, clock=self._clock)
         except ApiError as error:
             return unknown(str(error), taken=taken)
+        return self._judged(listed)
+
+    def _judged(self, listed: Listed) -> Liveness:
         named = named_versions(listed, self._root)
         policy = self._brief.in_force.policy
         doubt = self._guard.judge(named, taken=listed.taken, grace=policy.version_grace)
         if _rules(self._in_force(listed).policy) != _rules(policy):
             doubt = "garbageCollection was changed during the pass; the next one goes by it"
         return liveness(named, taken=listed.taken, now=self._clock(), doubt=doubt)
+
+    def _remember(self, answer: Liveness) -> Liveness:
+        if answer.valid:
+            self.last_valid = answer.taken
+        elif self.last is None or self.last.message != answer.message:
+            log.warning("which versions live is not known: %s", answer.message)
+        self.last = answer
+        return answer
 
     def _in_force(self, listed: Listed) -> InForce:
         requested = self._claim.requested_bytes if self._claim else None

@@ -6,7 +6,14 @@ import copy
 from typing import Any
 
 from epd.collector.seen import Root, SeenEPD, see_epd
+from unit.collector.fake_api import FakeApi
 from unit.topology.objects import E_PD
+
+EPDS = "/apis/epd.dev/v1alpha1/namespaces/ai/epddeployments"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/ai/deployments"
+REPLICASETS = "/apis/apps/v1/namespaces/ai/replicasets"
+PODS = "/api/v1/namespaces/ai/pods"
+CLAIM = "/api/v1/namespaces/ai/persistentvolumeclaims/ec"
 
 ROOT = Root(claim="ec")
 VERSION = "v1-qwen2-5-vl-3b-instruct-"
@@ -54,3 +61,22 @@ def raw_workload(version: str, replicas: int | None = 1) -> dict[str, Any]:
     """A Deployment or ReplicaSet."""
     spec: dict[str, Any] = {"template": {"metadata": {"labels": {"epd.dev/model-version": version}}}}
     return {"metadata": {"name": "w"}, "spec": spec | ({} if replicas is None else {"replicas": replicas})}
+
+
+def namespace_ai() -> FakeApi:
+    """A namespace with a claim, one EPDDeployment that uses it, and what else names versions."""
+    return FakeApi(
+        collections={
+            EPDS: [raw_epd()],
+            DEPLOYMENTS: [raw_workload("a"), raw_workload("b", 0)],
+            REPLICASETS: [raw_workload("c")],
+            PODS: [raw_pod("1", version="d"), raw_pod("2")],
+        },
+        objects={
+            CLAIM: {
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"uid": "u", "annotations": {"epd.dev/adopt-encoder-cache-root": "r"}},
+                "spec": {"resources": {"requests": {"storage": "1Gi"}}},
+            }
+        },
+    )

@@ -10,34 +10,25 @@ from epd.collector.asking import Asker
 from epd.collector.inputs import Claim
 from epd.collector.policy import InForce
 from unit.collector.fake_api import Answer, FakeApi, Request, refusal, serving
-from unit.collector.listed import ROOT, epd, raw_epd, raw_pod, raw_workload
+from unit.collector.listed import (
+    CLAIM,
+    DEPLOYMENTS,
+    EPDS,
+    PODS,
+    REPLICASETS,
+    ROOT,
+    epd,
+    namespace_ai,
+    raw_epd,
+    raw_pod,
+)
 
-EPDS = "/apis/epd.dev/v1alpha1/namespaces/ai/epddeployments"
-DEPLOYMENTS = "/apis/apps/v1/namespaces/ai/deployments"
-REPLICASETS = "/apis/apps/v1/namespaces/ai/replicasets"
-PODS = "/api/v1/namespaces/ai/pods"
-CLAIM = "/api/v1/namespaces/ai/persistentvolumeclaims/ec"
 QWEN = epd().version
 
 
 @pytest.fixture
 def api() -> Iterator[FakeApi]:
-    fake = FakeApi(
-        collections={
-            EPDS: [raw_epd()],
-            DEPLOYMENTS: [raw_workload("a"), raw_workload("b", 0)],
-            REPLICASETS: [raw_workload("c")],
-            PODS: [raw_pod("1", version="d"), raw_pod("2")],
-        },
-        objects={
-            CLAIM: {
-                "kind": "PersistentVolumeClaim",
-                "metadata": {"uid": "u", "annotations": {"epd.dev/adopt-encoder-cache-root": "r"}},
-                "spec": {"resources": {"requests": {"storage": "1Gi"}}},
-            }
-        },
-    )
-    with serving(fake):
+    with serving(namespace_ai()) as fake:
         yield fake
 
 
