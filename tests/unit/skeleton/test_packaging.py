@@ -45,7 +45,7 @@ def test_operator_is_the_standard_librarys_where_people_start_python(directory: 
 
 def test_entry_points_exist() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert set(scripts) == {"epd-operator", "epd-proxy", "kubectl-epd"}
+    assert set(scripts) == {"epd-collector", "epd-operator", "epd-proxy", "kubectl-epd"}
     for target in scripts.values():
         module, _, function = target.partition(":")
         path = ROOT / "operator" / Path(*module.split(".")).with_suffix(".py")
