@@ -57,6 +57,8 @@ class SimulatedCluster:
     calls: list[Call] = field(default_factory=list)
     history: list[dict[Address, Manifest]] = field(default_factory=list)
     version: int = 0
+    terminating: bool = False
+    """The namespace is being deleted: nothing can be made."""
 
     # --- the Cluster protocol
 
@@ -122,9 +124,13 @@ class SimulatedCluster:
         self._end(call)
         return result
 
-    async def create(self, manifest: Manifest) -> Manifest:
+    async def create(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         kind, meta = kind_of(manifest), manifest["metadata"]
         call = self._begin("create", kind, meta["name"])
+        if self.terminating:
+            raise errors.NamespaceTerminating(f"POST {kind.plural}: namespace ai is being terminated")
+        if dry_run:
+            return manifest
         address = (kind, meta["namespace"], meta["name"])
         if address in self.objects:
             raise errors.Conflict(f"POST {kind.plural}: {meta['name']} already exists")
@@ -136,9 +142,20 @@ class SimulatedCluster:
         kind, meta = kind_of(manifest), manifest["metadata"]
         call = self._begin("patch", kind, meta["name"])
         address = (kind, meta["namespace"], meta["name"])
-        call.wrote = self._store(address, merged(self.objects[address], patch))
+        live = self.objects.get(address)
+        if live is None:
+            raise errors.NotFound(f"PATCH {kind.plural}: {meta['name']} not found")
+        wanted = patch.get("metadata", {})
+        if any(wanted.get(key, live["metadata"][key]) != live["metadata"][key] for key in ("uid", "resourceVersion")):
+            raise errors.Conflict(f"PATCH {kind.plural}: {meta['name']} has been modified")
+        result = merged(live, patch)
+        if result["metadata"].get("deletionTimestamp") and not result["metadata"].get("finalizers"):
+            self.remove(kind, meta["namespace"], meta["name"])
+            call.wrote = True
+        else:
+            call.wrote = self._store(address, result)
         self._end(call)
-        return self.objects[address]
+        return result
 
     # --- what tests and the other controllers do: no permission, no fault
 

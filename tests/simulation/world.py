@@ -79,13 +79,14 @@ class NextBuild(ThisBuild):
 
 
 class Clock:
-    """Time that moves by a second each time it is read."""
+    """Time that moves by a second each time it is read, and by leaps."""
 
     def __init__(self) -> None:
         self._ticks = itertools.count()
+        self.leapt = timedelta()
 
     def __call__(self) -> datetime:
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=next(self._ticks))
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=next(self._ticks)) + self.leapt
 
 
 def report(claim: str = "qwen-encoder-cache", **changes: Any) -> CollectorReport:
@@ -183,6 +184,16 @@ class World:
             **faults,
         )
         return World(cluster, self.build)
+
+    def delete(self, name: str, *, at: datetime | None = None, finalizers: tuple[str, ...] = ()) -> None:
+        """The user deletes an EPDDeployment."""
+        live = self.cluster.all(kinds.EPD)[name]
+        held = [*(live["metadata"].get("finalizers") or ()), *finalizers]
+        if not held:
+            self.cluster.remove(kinds.EPD, "ai", name)
+            return
+        when = (at or self.clock()).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.cluster.put({**live, "metadata": {**live["metadata"], "deletionTimestamp": when, "finalizers": held}})
 
     # --- what tests look at
 

@@ -15,6 +15,7 @@ import aiohttp
 from kubernetes.aio import client as kubernetes_client
 from kubernetes.aio import config as kubernetes_config
 
+from epd.api import names
 from epd.controller import metrics
 from epd.controller.errors import ClusterError, Retryable, error_of
 from epd.controller.kinds import Kind, Manifest, kind_of, name_of
@@ -51,11 +52,11 @@ class Cluster(Protocol):
     async def patch_status(self, manifest: Manifest, patch: Manifest) -> Manifest:
         """JSON merge patch of `/status` of this very object (UID precondition)."""
 
-    async def create(self, manifest: Manifest) -> Manifest:
-        """Create. Conflict if the name is taken. For Events only: children are applied."""
+    async def create(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+        """Create, or only ask whether it could be. Conflict if the name is taken. For Events: children are applied."""
 
     async def patch(self, manifest: Manifest, patch: Manifest) -> Manifest:
-        """JSON merge patch. For Events only: children are applied."""
+        """JSON merge patch; UID and resourceVersion in it are preconditions. For Events and our finalizer alone."""
 
 
 class KubeCluster:
@@ -114,14 +115,16 @@ class KubeCluster:
         path = kind.path(meta["namespace"], meta["name"], "status")
         return await self._call("PATCH", kind, path, body=body, content_type=_MERGE)
 
-    async def create(self, manifest: Manifest) -> Manifest:  # noqa: D102 (the protocol says it)
-        kind = kind_of(manifest)
-        return await self._call("POST", kind, kind.path(manifest["metadata"]["namespace"]), body=manifest)
+    async def create(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:  # noqa: D102 (the protocol says it)
+        kind, query = kind_of(manifest), {"fieldManager": names.FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
+        path = kind.path(manifest["metadata"]["namespace"])
+        return await self._call("POST", kind, path, query=query, body=manifest)
 
     async def patch(self, manifest: Manifest, patch: Manifest) -> Manifest:  # noqa: D102 (the protocol says it)
         kind, meta = kind_of(manifest), manifest["metadata"]
         path = kind.path(meta["namespace"], meta["name"])
-        return await self._call("PATCH", kind, path, body=patch, content_type=_MERGE)
+        query = {"fieldManager": names.FIELD_MANAGER}
+        return await self._call("PATCH", kind, path, query=query, body=patch, content_type=_MERGE)
 
     async def _call(
         self,

@@ -86,7 +86,7 @@ class Recorder:
 
     async def record(self, regarding: Manifest, note: Note, *, now: str) -> None:
         """Create the Event, or count it up when it is there already (also across restarts: its name is a hash)."""
-        event = self._event(regarding, note, now)
+        event = self.event(regarding, note, now)
         try:
             try:
                 await self._cluster.create(event)
@@ -98,7 +98,8 @@ class Recorder:
         except ClusterError as e:
             logger.warning("event %s could not be recorded: %s", note.reason, e)
 
-    def _event(self, regarding: Manifest, note: Note, now: str) -> Manifest:
+    def event(self, regarding: Manifest, note: Note, now: str) -> Manifest:
+        """The Event as it would be created."""
         meta = regarding["metadata"]
         identity = digest([meta["uid"], note.type, note.reason, note.message])
         return {

@@ -16,13 +16,14 @@ from pydantic import ValidationError
 
 from epd.api.names import Reason
 from epd.api.types import Condition, EPDDeployment
-from epd.controller import execute, kinds, observe, plan, revisions, status
+from epd.controller import execute, kinds, observe, plan, reclaim, revisions, status
 from epd.controller.build import Build
 from epd.controller.cluster import Cluster
 from epd.controller.conditions import Finding
 from epd.controller.errors import Forbidden, NamespaceTerminating, NotFound, Rejected, Retryable
 from epd.controller.events import Recorder, news
 from epd.controller.kinds import Manifest, kind_of, name_of
+from epd.controller.leave import Leave, set_finalizer
 from epd.controller.metrics import ConditionGauges
 from epd.controller.observe import Observed
 from epd.controller.observe_collector import claim_to_look_at, observe_collector
@@ -55,6 +56,7 @@ class Reconciler:
     ) -> None:
         self._cluster, self._build, self._recorder = cluster, build, recorder
         self._reports, self._problems = reports, problems
+        self._leave = Leave(cluster, recorder, reports, problems, clock=clock)
         self._gauges = ConditionGauges()
         self._on_gone = on_gone
         self._clock = clock
@@ -70,12 +72,13 @@ class Reconciler:
             self.forget(key)
             return Outcome()
         if parent["metadata"].get("deletionTimestamp"):
-            return Outcome()  # its children go with it: they name it as owner
+            return await self._leave.reconcile(parent)
         try:
             epd = EPDDeployment.model_validate(parent)
         except ValidationError as e:
             await self._publish(key, parent, unreadable(parent, e, now=self._now()))
             return Outcome(stalled=True)
+        await set_finalizer(self._cluster, parent, wanted=reclaim.wanted(epd))  # before there is anything to remove
         try:
             observed = await observe.observe(self._cluster, epd)
             observed = await observe_collector(self._cluster, self._reports, self._problems, epd, observed)
@@ -94,6 +97,7 @@ class Reconciler:
         """The object is gone."""
         self._memos.pop(key, None)
         self._rendered.pop(key, None)
+        self._leave.forget(key)
         self._reports.forget(key)
         self._on_gone(key)
         self._gauges.report(key, {})

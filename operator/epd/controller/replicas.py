@@ -52,6 +52,13 @@ def hand_over(live: Manifest | None, *, external: bool, suspended: bool) -> Mani
     return _apply(live, replicas=now) if _holds_replicas(live, names.FIELD_MANAGER) else None
 
 
+def stop(live: Manifest) -> Manifest | None:
+    """What the second field manager applies to a role of an object that is being deleted; None: nothing."""
+    is_role = names.LABEL_ROLE in (live["metadata"].get("labels") or {})
+    leaving = live["metadata"].get("deletionTimestamp")
+    return _apply(live, replicas=0) if is_role and not leaving and live["spec"].get("replicas", 1) else None
+
+
 def _apply(live: Manifest, *, replicas: int | None = None, resume: str | None = None) -> Manifest:
     metadata: dict[str, Any] = {
         "name": name_of(live),

@@ -54,6 +54,7 @@ async def test_requests(server: tuple[FakeServer, KubeCluster]) -> None:
     await cluster.delete(SERVICE)
     await cluster.patch_status(SERVICE, {"a": 1})
     await cluster.create(SERVICE)
+    await cluster.create(SERVICE, dry_run=True)
     await cluster.patch(SERVICE, {"count": 2})
     service = "/api/v1/namespaces/ai/services"
     background = {"propagationPolicy": "Background", "preconditions": {"uid": "u"}}
@@ -64,8 +65,9 @@ async def test_requests(server: tuple[FakeServer, KubeCluster]) -> None:
         ("DELETE", f"{service}/qwen", background, "application/json"),
         ("PATCH", f"{service}/qwen/status", {"metadata": {"uid": "u"}, "status": {"a": 1}},
          "application/merge-patch+json"),
-        ("POST", service, SERVICE, "application/json"),
-        ("PATCH", f"{service}/qwen", {"count": 2}, "application/merge-patch+json"),
+        ("POST", f"{service}?fieldManager=epd-operator", SERVICE, "application/json"),
+        ("POST", f"{service}?fieldManager=epd-operator&dryRun=All", SERVICE, "application/json"),
+        ("PATCH", f"{service}/qwen?fieldManager=epd-operator", {"count": 2}, "application/merge-patch+json"),
     ]  # fmt: skip
 
 
