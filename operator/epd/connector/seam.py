@@ -32,9 +32,6 @@ class Files(Protocol):
     def write(self, fd: int, data: bytes | memoryview, /) -> int:
         """As os.write."""
 
-    def pwrite(self, fd: int, data: bytes | memoryview, offset: int, /) -> int:
-        """As os.pwrite."""
-
     def fstat(self, fd: int, /) -> stat_result:
         """As os.fstat."""
 
@@ -64,9 +61,6 @@ class Files(Protocol):
 
     def fchmod(self, fd: int, mode: int, /) -> None:
         """As os.fchmod."""
-
-    def listdir(self, path: str, /) -> list[str]:
-        """As os.listdir."""
 
 
 _REASONS: Final = {
