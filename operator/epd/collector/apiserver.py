@@ -33,7 +33,8 @@ LIST_SECONDS: Final = 120.0
 PAGED_ATTEMPTS: Final = 2
 """A continue token lives as long as etcd's compaction interval (5 min), so a second expiry means a very slow server."""
 
-_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_METADATA_LIST: Final = "PartialObjectMetadataList"
+_METADATA_ONLY: Final = f"application/json;as={_METADATA_LIST};g=meta.k8s.io;v=v1"
 _CHUNK_BYTES: Final = 1 << 16
 
 
@@ -280,6 +281,8 @@ def _read(path: str) -> str:
 def _read_page(page: JSONObject, path: str) -> tuple[list[JSONObject], str, str]:
     """Return items, continue token and resourceVersion of a list. Raises ApiError: it is none."""
     items, metadata = page.get("items"), page.get("metadata")
+    if page.get("kind") == _METADATA_LIST and "items" in page and items is None:
+        items = []  # so an API server writes an empty list of metadata, and none of any other kind
     if not str(page.get("kind", "")).endswith("List") or not isinstance(items, list) or not isinstance(metadata, dict):
         raise ApiError(f"GET {path}: the answer is no list but {page.get('kind', 'an object without kind')}")
     if not all(isinstance(item, dict) for item in items):

@@ -56,6 +56,16 @@ def test_metadata_alone_can_be_asked_for(api: FakeApi) -> None:
     }
 
 
+def test_an_empty_list_of_metadata_is_a_list(api: FakeApi) -> None:
+    """The one kind that a real API server answers with null."""
+    empty = {"kind": "PartialObjectMetadataList", "metadata": {}, "items": None}
+    api.fault = lambda _: Answer(body=json.dumps(empty).encode())
+    assert client(api).list_all(PODS, name_of, metadata_only=True) == []
+    del empty["items"]
+    with pytest.raises(ApiError, match="no list but PartialObjectMetadataList"):
+        client(api).list_all(PODS, name_of, metadata_only=True)
+
+
 def test_an_expired_page_begins_the_list_anew_and_keeps_nothing_of_the_first(api: FakeApi) -> None:
     def fault(request: Request) -> Answer | None:
         if request.query.get("continue") == "4" and len(api.seen) == 3:
