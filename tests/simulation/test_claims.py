@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from epd.api import names
-from epd.api.collection import Trouble
+from epd.api.collection import PolicyReport, Trouble, VersionReport, VersionState
 from epd.controller import errors, kinds
 from epd.controller.kinds import Manifest
 from simulation.api import SimulatedCluster
@@ -249,8 +249,8 @@ async def test_figures_are_coarse_and_move_once_a_minute() -> None:
     assert await world.reports.refresh() == {"ai/qwen"}
     await world.reconcile()
     cache = world.status["encoderCache"]
-    assert (cache["usedBytes"], cache["entries"], cache["used"]) == (123_000_000_000, 123_000, "114Gi")
-    world.report = report("shared", used_bytes=123_999_999_999, entries=123_999, passes=9, last_pass="x")
+    assert (cache["usedBytes"], cache["entries"], cache["used"]) == (114 << 30, 123_000, "114Gi")
+    world.report = report("shared", used_bytes=123_400_000_000, entries=123_999, passes=9, last_pass="x")
     world.time += 60
     before = world.cluster.writes
     assert await world.reports.refresh() == frozenset()
@@ -309,3 +309,45 @@ async def test_without_a_store_there_is_no_condition() -> None:
     await world.converge()
     assert "EncoderCacheHealthy" not in [c["type"] for c in world.status["conditions"]]
     assert SPEC["encoderCache"]  # the other tests have one
+
+
+# --- Events of the store
+
+
+def told(world: World) -> list[tuple[str, str, str]]:
+    found = world.cluster.all(kinds.EVENT).values()
+    store = {"VersionCondemned", "VersionRemoved", "EntriesRemoved", "Healthy", "RootOwnedByAnotherClaim"}
+    return [(e["involvedObject"]["name"], e["reason"], e["message"]) for e in found if e["reason"] in store]
+
+
+def version(name: str, state: VersionState) -> VersionReport:
+    return VersionReport(name=name, state=state, entries=4, used_bytes=5 << 30)
+
+
+async def test_what_happens_to_versions_is_told_once_to_every_user_also_across_a_restart() -> None:
+    world = await shared(brought(), brought())
+    for versions in ([VersionState.LIVE], [VersionState.CONDEMNED], [VersionState.TRASH], []):
+        policy = PolicyReport(version_grace_seconds=3600)
+        world.report = report("shared", versions=tuple(version("v1-a", s) for s in versions), policy=policy)
+        world.start()
+        await world.resync()
+        await world.resync()
+    condemned = "no one uses version v1-a (5Gi) any more; it is deleted unless that changes within 1h"
+    removed = "version v1-a, which no one used, was deleted (5Gi)"
+    assert sorted(told(world)) == [
+        ("b", "VersionCondemned", condemned), ("b", "VersionRemoved", removed),
+        ("qwen", "VersionCondemned", condemned), ("qwen", "VersionRemoved", removed),
+    ]  # fmt: skip
+
+
+async def test_a_root_that_is_refused_and_adopted_is_told() -> None:
+    world = await shared(brought())
+    other = Trouble(reason="RootOwnedByAnotherClaim", message="claim ai/old has it")
+    for troubles in ((other,), ()):
+        world.report = report("shared", root_id="r1", troubles=troubles)
+        world.time += 60
+        await world.reconcile()
+    assert told(world) == [
+        ("qwen", "RootOwnedByAnotherClaim", "claim ai/old has it"),
+        ("qwen", "Healthy", "claim shared has taken over the root r1"),
+    ]

@@ -13,6 +13,7 @@ from typing import Final
 from epd.api import names
 from epd.api.collection import CollectorReport, VersionReport, VolumeReport
 from epd.api.names import Reason
+from epd.api.quantity import bytes_text, quantity_value
 from epd.api.types import ConnectorKind, EncoderCacheStatus, EPDDeployment, encoder_cache_status
 from epd.controller.conditions import Finding
 from epd.controller.kinds import Manifest
@@ -22,10 +23,11 @@ from epd.controller.storage import claim_name
 from epd.controller.workload import refused_pods
 
 FIGURES: Final = 3
-"""Significant digits of sizes and counts: a full cache of 2 TB moves by 2 GB before its status does."""
+"""Significant digits of counts, as `bytes_text` has them of sizes: a store of 2 TiB moves by 10 GiB before its status
+does."""
 
-AS_ASKED: Final = frozenset({Reason.DRY_RUN, Reason.COLLECTION_DISABLED})
-"""What a collector tells beside its troubles: true of the store, and wanted so."""
+NO_TROUBLE: Final = frozenset({Reason.REDUCED_GUARANTEES, Reason.DRY_RUN, Reason.COLLECTION_DISABLED})
+"""What a collector tells beside its troubles: true of the store, and wanted or borne so."""
 
 PASSING: Final = frozenset(
     {Reason.OVER_WATERMARK, Reason.FOREIGN_DATA_DOMINATES, Reason.LIVENESS_UNKNOWN, Reason.CLOCK_UNRELIABLE,
@@ -119,19 +121,25 @@ def shown(report: CollectorReport) -> CollectorReport:
             "passes": min(report.passes, 1),
             "last_pass": "",
             "volume": VolumeReport(),
-            "used_bytes": _coarse(report.used_bytes),
+            "used_bytes": _coarse_bytes(report.used_bytes),
             "entries": _coarse(report.entries),
-            "foreign_bytes": _coarse(report.foreign_bytes),
+            "foreign_bytes": _coarse_bytes(report.foreign_bytes),
             "foreign_entries": _coarse(report.foreign_entries),
-            "trash_bytes": _coarse(report.trash_bytes),
-            "freed_bytes": _coarse(report.freed_bytes),
+            "trash_bytes": _coarse_bytes(report.trash_bytes),
+            "freed_bytes": _coarse_bytes(report.freed_bytes),
             "versions": tuple(_coarse_version(version) for version in report.versions),
         }
     )
 
 
 def _coarse_version(version: VersionReport) -> VersionReport:
-    return version.model_copy(update={"entries": _coarse(version.entries), "used_bytes": _coarse(version.used_bytes)})
+    return version.model_copy(
+        update={"entries": _coarse(version.entries), "used_bytes": _coarse_bytes(version.used_bytes)}
+    )
+
+
+def _coarse_bytes(count: int) -> int:
+    return int(quantity_value(bytes_text(count)))  # as the text beside it has it
 
 
 def _coarse(count: int) -> int:
@@ -165,12 +173,12 @@ def _reported(collector: Collector) -> Finding:
     report = collector.answer.report
     if report is None:
         return Finding.unknown(Reason.COLLECTOR_NOT_RUNNING, f"the collector is up, but {collector.answer.words}")
-    troubles = [t for t in report.troubles if t.reason not in AS_ASKED]
+    troubles = [t for t in report.troubles if t.reason not in NO_TROUBLE]
     if troubles:
         return Finding.false(troubles[0].reason, _together(t.message for t in troubles))
-    asked = [t for t in report.troubles if t.reason in AS_ASKED]
-    if asked:
-        return Finding.true(asked[0].reason, _together(t.message for t in asked))
+    told = [t for t in report.troubles if t.reason in NO_TROUBLE]
+    if told:
+        return Finding.true(told[0].reason, _together(t.message for t in told))
     if not report.passes:
         return Finding.unknown(Reason.STARTING, "the collector's first pass over the store is under way")
     return Finding.true(Reason.HEALTHY, f"the collector keeps the store on claim {report.claim} within its marks")

@@ -62,6 +62,8 @@ def _note(old: Condition | None, new: Condition) -> Note | None:
             return _of_ready(old, new, became_true=became_true)
         case ConditionType.RECONCILING:
             return None
+        case ConditionType.ENCODER_CACHE_HEALTHY if old and (old.status, old.reason) == (new.status, new.reason):
+            return None  # its message has figures of the store, which move
         case _:
             troubled = new.status != "True" and new.reason not in UNDER_WAY
             return Note(WARNING, part_reason(type_, new.reason), new.message) if troubled else None

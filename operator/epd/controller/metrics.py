@@ -55,6 +55,16 @@ CONDITION: Final = Gauge(
     "Conditions of EPDDeployments: 1 for the status that holds, 0 for the others",
     ("namespace", "name", "type", "status"),
 )
+CACHE_USED: Final = Gauge(
+    "epd_encoder_cache_used_bytes",
+    "Bytes of all cache versions on the claim of an EPDDeployment, as its collector reports, to three digits",
+    ("namespace", "name", "claim"),
+)
+CACHE_ENTRIES: Final = Gauge(
+    "epd_encoder_cache_entries",
+    "Entries of all cache versions on the claim of an EPDDeployment, as its collector reports, to three digits",
+    ("namespace", "name", "claim"),
+)
 EVENT_LOOP_LAG: Final = Gauge("epd_event_loop_lag_seconds", "How late the event loop woke up last")
 WATCH_LAG: Final = Gauge(
     "epd_watch_lag_seconds", "How long the watch of a kind has owed us a change that a list showed", ("kind",)
@@ -80,3 +90,23 @@ class ConditionGauges:
         for type_, held in conditions.items():
             for status in STATUSES:
                 CONDITION.labels(namespace, name, type_, status).set(1 if status == held else 0)
+
+
+class CacheGauges:
+    """Keeps the gauges of the encoder cache equal to the last status of each object, and removes what is not known."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, str] = {}
+
+    def report(self, key: str, claim: str = "", *, used: int | None = None, entries: int | None = None) -> None:
+        """Set the gauges of `namespace/name`; without `used` (bytes) and `entries` they go."""
+        namespace, name = key.split("/", 1)
+        known = used is not None and entries is not None
+        held = self._claims.pop(key, "")
+        if held and (not known or held != claim):
+            CACHE_USED.remove(namespace, name, held)
+            CACHE_ENTRIES.remove(namespace, name, held)
+        if used is not None and entries is not None:
+            self._claims[key] = claim
+            CACHE_USED.labels(namespace, name, claim).set(used)
+            CACHE_ENTRIES.labels(namespace, name, claim).set(entries)

@@ -20,7 +20,7 @@ from epd.api.collection import CollectorReport, VersionReport
 from epd.api.names import Reason
 from epd.api.quantity import bytes_text
 from epd.api.types import ConnectorKind, EPDDeployment, ReclaimPolicy, Status
-from epd.controller.cache import Collector, collected
+from epd.controller.cache import NO_TROUBLE, Collector, collected
 from epd.controller.events import NORMAL, WARNING, Note
 from epd.controller.kinds import Manifest
 from epd.topology.model_version import model_version
@@ -133,7 +133,8 @@ def _waiting(going: Going, own: frozenset[str]) -> str | None:
     if going.seen is None or report.passes <= going.seen:
         return "the collector's next pass over the store is waited for"
     if left := _left(going, report, own):
-        return f"the collector is deleting {_listed(left)}"
+        trouble = next((f" ({t.message})" for t in report.troubles if t.reason not in NO_TROUBLE), "")
+        return f"the collector is deleting {_listed(left)}{trouble}"
     return None
 
 

@@ -15,8 +15,8 @@ from typing import Final
 from pydantic import ValidationError
 
 from epd.api.names import Reason
-from epd.api.types import Condition, EPDDeployment
-from epd.controller import execute, kinds, observe, plan, reclaim, revisions, status
+from epd.api.types import Condition, EPDDeployment, Status
+from epd.controller import cache_news, execute, kinds, observe, plan, reclaim, revisions, status
 from epd.controller.build import Build
 from epd.controller.cluster import Cluster
 from epd.controller.conditions import Finding
@@ -24,7 +24,7 @@ from epd.controller.errors import Forbidden, NamespaceTerminating, NotFound, Rej
 from epd.controller.events import Recorder, news
 from epd.controller.kinds import Manifest, kind_of, name_of
 from epd.controller.leave import Leave, set_finalizer
-from epd.controller.metrics import ConditionGauges
+from epd.controller.metrics import CacheGauges, ConditionGauges
 from epd.controller.observe import Observed
 from epd.controller.observe_collector import claim_to_look_at, observe_collector
 from epd.controller.outcome import Outcome
@@ -57,7 +57,7 @@ class Reconciler:
         self._cluster, self._build, self._recorder = cluster, build, recorder
         self._reports, self._problems = reports, problems
         self._leave = Leave(cluster, recorder, reports, problems, clock=clock)
-        self._gauges = ConditionGauges()
+        self._gauges, self._cache_gauges = ConditionGauges(), CacheGauges()
         self._on_gone = on_gone
         self._clock = clock
         self._memos: dict[str, dict[str, plan.Mark]] = {}
@@ -76,7 +76,7 @@ class Reconciler:
         try:
             epd = EPDDeployment.model_validate(parent)
         except ValidationError as e:
-            await self._publish(key, parent, unreadable(parent, e, now=self._now()))
+            await self._publish(key, parent, None, unreadable(parent, e, now=self._now()))
             return Outcome(stalled=True)
         await set_finalizer(self._cluster, parent, wanted=reclaim.wanted(epd))  # before there is anything to remove
         try:
@@ -87,7 +87,10 @@ class Reconciler:
             return Outcome()
         facts = self._build.facts(epd)
         new = status.status_of(epd, facts, observed, circumstances, now=self._now())
-        await self._publish(key, parent, new.model_dump(mode="json", by_alias=True, exclude_none=True))
+        self._show_cache(key, new)
+        await self._publish(
+            key, parent, (epd.status, new), new.model_dump(mode="json", by_alias=True, exclude_none=True)
+        )
         if circumstances.retrying is not None:
             raise Retryable(circumstances.retrying.message)
         also = claim_to_look_at(epd, observed)
@@ -101,6 +104,7 @@ class Reconciler:
         self._reports.forget(key)
         self._on_gone(key)
         self._gauges.report(key, {})
+        self._cache_gauges.report(key)
 
     async def _act(self, key: str, epd: EPDDeployment, observed: Observed) -> tuple[Observed, status.Circumstances]:
         if (problem := self._build.problem(epd)) is not None:
@@ -135,12 +139,18 @@ class Reconciler:
             held = self._rendered[key] = (inputs, self._build.desired(epd, preflight=preflight))
         return held[1]
 
-    async def _publish(self, key: str, parent: Manifest, new: Manifest) -> None:
+    def _show_cache(self, key: str, new: Status) -> None:
+        if (stored := new.encoder_cache) is not None:
+            self._cache_gauges.report(key, stored.claim, used=stored.used_bytes, entries=stored.entries)
+        else:
+            self._cache_gauges.report(key)
+
+    async def _publish(self, key: str, parent: Manifest, readable: tuple[Status, Status] | None, new: Manifest) -> None:
         before = [Condition.model_validate(c) for c in (parent.get("status") or {}).get("conditions") or ()]
         after = [Condition.model_validate(c) for c in new["conditions"]]
         self._gauges.report(key, {c.type: c.status for c in after})
         if await write_status(self._cluster, parent, new):
-            for note in news(before, after):
+            for note in (*news(before, after), *(cache_news.news(*readable) if readable else ())):
                 await self._recorder.record(parent, note, now=self._now())
 
     def _now(self) -> str:
