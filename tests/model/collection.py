@@ -2,7 +2,7 @@
 collectors, one engine pod with a writer and a reader, one EPDDeployment that comes and goes, and a clock.
 
 Each transition is one system call, one answer of the API server, or one thing that happens around them. Between any two
-everything else may happen, a process may die, and a question may fail. `Rules` says what the processes take care of; all
+everything else may happen, a process may die, and a question may fail. `Rules` says what the processes mind; with all
 of them on, it is the protocol of `epd.collector` and `epd.connector`. Bounds: two dead directories at a time, two new
 attempts of a writer, one pin at a time. Ages are young or old, and all of them may pass the border at any moment.
 Eviction from a live version is left out: to a reader such an entry is missing, as those of a renamed directory are.
