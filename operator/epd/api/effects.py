@@ -82,6 +82,11 @@ class Effect(Enum):
     ALL = Change("rolls all roles.", _ROLES)
     EVERYTHING = Change("rolls all roles and the proxy.", _ROLES | _PROXY)
     IDS = Change("rolls all roles, and the proxy where runAsUser comes or goes.", _ROLES, _PROXY)
+    CONNECTOR = Change(
+        "rolls all roles, and the proxy where Managed comes or goes; old and new pods are not mixed.",
+        _ROLES | {Key.PAIRING},
+        _PROXY,
+    )
     PAIRING = Change("rolls all roles; old and new pods are not mixed.", _ROLES | {Key.PAIRING})
     VERSION = Change("new cache version, rolls all roles.", _VERSION)
     VERSION_AND_PROXY = Change("new cache version, rolls all roles and the proxy.", _VERSION | _PROXY)
@@ -147,8 +152,8 @@ EFFECTS: Final[dict[str, Effect]] = {
         template=Effect.PREFILL_DECODE_TEMPLATE,
     ),
     "encoderCache": Effect.PAIRING,
-    "encoderCache.connector": Effect.PAIRING,
-    "encoderCache.custom": Effect.PAIRING,
+    "encoderCache.connector": Effect.CONNECTOR,
+    "encoderCache.custom": Effect.CONNECTOR,
     "encoderCache.extraConfig": Effect.PAIRING,
     "encoderCache.hashAlgorithm": Effect.VERSION_AND_PROXY,
     "encoderCache.salt": Effect.VERSION,

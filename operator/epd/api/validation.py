@@ -22,7 +22,8 @@ _PYTHONPATH: Final = "PYTHONPATH"
 _EXAMPLE_OWNED: Final = "shared_storage_path"  # ECExampleConnector: the directory of the model version
 _MANAGED_OWNED: Final = frozenset({"root", "version", "claim", "inputs", "min_idle_seconds"})
 _MANAGED_SETTINGS: Final = frozenset({"local_bytes", "probe_timeout_seconds", "write_timeout_seconds", "io_threads"})
-"""Of `epd.connector.managed`, whose keys in `ec_connector_extra_config` these are."""
+_WHOLE: Final = frozenset({"local_bytes", "io_threads"})
+"""Of `epd.connector.settings`, whose keys in `ec_connector_extra_config` these are."""
 
 
 def problems(epd: EPDDeployment) -> tuple[Problem, ...]:
@@ -109,6 +110,8 @@ def _managed_settings(given: JSONObject) -> Iterator[Problem]:
             yield invalid(path, f"is no setting of connector: Managed, which has {known}")
         elif isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             yield invalid(path, "must be a number greater than 0")
+        elif key in _WHOLE and value != int(value):
+            yield invalid(path, "must be a whole number")
 
 
 def _environments(spec: Spec) -> Iterator[tuple[str, Sequence[EnvVar]]]:

@@ -8,6 +8,7 @@ from epd.api import names
 from epd.api.quantity import duration_seconds
 from epd.api.types import EncoderCacheSpec, EPDDeployment, Spec
 from epd.manifests import pod
+from epd.manifests.connector_configmap import is_managed
 from epd.manifests.context import Context, Manifest
 from epd.manifests.labels import ANNOTATION_DEFAULT_CONTAINER, component_selector, labels, metadata
 from epd.manifests.merge import merge_pod_template
@@ -48,8 +49,13 @@ def proxy_args(epd: EPDDeployment) -> list[str]:
     }
     if proxy.media.allowed_domains:
         flags["--allowed-media-domains"] = ",".join(proxy.media.allowed_domains)
-    switches = ["--suspended"] if spec.suspend else []
-    return [f"{flag}={value}" for flag, value in flags.items()] + switches
+    switches = {"--suspended": spec.suspend, "--rewrite": _may_leave_media_out(spec)}
+    return [f"{flag}={value}" for flag, value in flags.items()] + [flag for flag, given in switches.items() if given]
+
+
+def _may_leave_media_out(spec: Spec) -> bool:
+    """Only the Managed connector survives an entry that is gone; without encoders nothing stands in for media."""
+    return spec.encode is not None and is_managed(spec)
 
 
 def _security_context(spec: Spec) -> dict[str, Any]:

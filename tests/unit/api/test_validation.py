@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from typing import Any
 
 import pytest
 
 from epd.api.names import Reason
 from epd.api.types import EPDDeployment
-from epd.api.validation import Problem, problems
+from epd.api.validation import _MANAGED_OWNED, _MANAGED_SETTINGS, Problem, problems
+from epd.connector.settings import Settings
 
 BASE: dict[str, Any] = {
     "metadata": {"name": "demo"},
@@ -283,6 +285,12 @@ INVALID: dict[str, tuple[str, Any, str, str]] = {
         "spec.encoderCache.extraConfig.local_bytes",
         "must be a number greater than 0",
     ),
+    "half a thread": (
+        "spec.encoderCache.extraConfig",
+        {"io_threads": 0.5},
+        "spec.encoderCache.extraConfig.io_threads",
+        "must be a whole number",
+    ),
     "module path from elsewhere": (
         "spec.encode.env",
         [{"name": "PYTHONPATH", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}],
@@ -377,3 +385,8 @@ def test_a_module_path_from_elsewhere_without_a_connector_of_ours() -> None:
     }
 
     assert problems(EPDDeployment.model_validate(BASE | {"spec": spec})) == ()
+
+
+def test_the_connectors_settings_are_these() -> None:
+    """A key that the connector gains, or that is renamed there, must be known here."""
+    assert {field.name for field in dataclasses.fields(Settings)} == _MANAGED_OWNED | _MANAGED_SETTINGS

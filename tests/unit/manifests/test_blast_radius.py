@@ -68,7 +68,7 @@ FIELDS: list[tuple[str, Any, set[str]]] = [
     ("prefillDecode.args", ["--max-num-batched-tokens", "200000"], {E, PD}),
     ("prefillDecode.port", 9000, {PD}),
     ("prefillDecode.podTemplate", NODE, {PD}),
-    ("encoderCache.connector", "Example", NEW_PAIR),
+    ("encoderCache.connector", "Example", NEW_PAIR | {PROXY}),
     ("encoderCache.extraConfig", {"local_bytes": 1}, NEW_PAIR),
     ("encoderCache.hashAlgorithm", "SHA256", NEW_CACHE | {PROXY}),
     ("encoderCache.salt", "2", NEW_CACHE),
@@ -204,7 +204,7 @@ def test_no_field_is_missing_from_the_table() -> None:
 
 def test_another_connector_is_another_pair() -> None:
     custom = {"encoderCache.connector": "Custom", "encoderCache.custom": {"module": "a", "class": "B"}}
-    assert effects(epd(), epd(custom)) == NEW_PAIR
+    assert effects(epd(), epd(custom)) == NEW_PAIR | {PROXY}
     other = custom | {"encoderCache.custom": {"module": "a", "class": "C"}}
     assert effects(epd(custom), epd(other)) == NEW_PAIR
 

@@ -6,6 +6,7 @@ import pytest
 
 from epd.api import names
 from epd.api.types import EPDDeployment
+from epd.collector.main import build_parser
 from epd.manifests import Context
 from epd.manifests.collector_deployment import collector_deployment, collector_disagreement
 from unit.topology.objects import epd
@@ -191,3 +192,9 @@ def test_a_change_of_the_policy_restarts_nothing() -> None:
         f"{COLLECTION}.{field}": value for field, value in (("maxSize", "1Gi"), ("dryRun", True), ("minIdle", "1h"))
     }
     assert collector_deployment([user("a", "1", changes)], CONTEXT) == collector_deployment([user("a", "1")], CONTEXT)
+
+
+def test_the_collector_reads_what_is_written_for_it() -> None:
+    found = build_parser().parse_args(container(user("a"))["args"])
+    assert (found.claim, found.sub_path, found.root) == ("ec", "qwen", "/var/lib/epd/encoder-cache")
+    assert found.port == names.COLLECTOR_PORT

@@ -104,3 +104,17 @@ def test_pod_template() -> None:
 @pytest.mark.parametrize("path", ["encode.replicas", "encode.port"])
 def test_roles_change_nothing(path: str) -> None:
     assert proxy_deployment(epd({path: 9}), CONTEXT) == proxy_deployment(epd(), CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rewrite"),
+    [
+        ({}, True),
+        ({"encode": ABSENT}, False),
+        ({"encoderCache.connector": "Example"}, False),
+        ({"encoderCache.connector": "Custom", "encoderCache.custom": {"module": "a", "class": "B"}}, False),
+        ({"encode": ABSENT, "encoderCache": ABSENT}, False),
+    ],
+)
+def test_media_are_left_out_only_where_a_lost_entry_is_survived(changes: dict[str, Any], rewrite: bool) -> None:
+    assert settings(changes).rewrite is rewrite

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from epd.api.names import Role
+from epd.connector import settings
 from epd.topology.arguments import last_value
 from epd.topology.canonical import canonical_json
 from epd.topology.flags import COMMAND, ec_role, ec_transfer_config, engine_args, literal
@@ -256,3 +257,11 @@ def test_every_release_gets_flags_that_it_has(release: str) -> None:
         "ec_connector_extra_config",
         "ec_role",
     }
+
+
+def test_the_connector_reads_what_is_written_for_it() -> None:
+    config = ec_transfer_config(epd({"encoderCache.extraConfig": {"local_bytes": 7, "io_threads": 2}}), PD) or {}
+    found = settings.read(config["ec_connector_extra_config"])
+    assert (found.root, found.version) == ("/var/lib/epd/encoder-cache", model_version(epd().spec))
+    assert (found.claim, found.inputs) == ("ai/qwen-vl-encoder-cache", record_inputs(epd().spec))
+    assert (found.min_idle_seconds, found.local_bytes, found.io_threads) == (1800, 7, 2)
