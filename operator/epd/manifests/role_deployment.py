@@ -36,8 +36,9 @@ _START_MARGIN_SECONDS: Final = 600
 """Scheduling and pulling an image of 10 to 20 GB, before the engine starts; a Deployment's default deadline."""
 
 _SHARED_MEMORY: Final = "8Gi"
-"""A limit, not a reservation: vLLM's processor cache in shared memory takes 4 GiB by default, its message rings and
-NCCL some hundred MiB per tensor-parallel rank; doubled. The container runtime's 64 MiB would kill the engine."""
+"""A limit, not a reservation: vLLM's processor cache in shared memory takes 4 GiB by default, the Managed connector's
+copies 1 GiB, vLLM's message rings and NCCL some hundred MiB per tensor-parallel rank; half as much again. The container
+runtime's 64 MiB would kill the engine."""
 
 _IDS: Final = frozenset({"runAsUser", "runAsGroup", "fsGroup"})
 

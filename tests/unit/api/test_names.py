@@ -3,6 +3,8 @@ from __future__ import annotations
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from epd.api import names
 from epd.api.names import NAME_MAX_LENGTH, NAME_PATTERN, ROLE_CONDITIONS, ConditionType, Role
@@ -42,6 +44,11 @@ def test_collectors_of_any_claim(claim: str, sub_path: str, pattern: str) -> Non
 
     assert re.fullmatch(pattern, found)
     assert len(found) <= LABEL
+
+
+@given(st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", fullmatch=True), st.text(max_size=20))
+def test_a_collectors_name_is_a_label_and_a_host_name(claim: str, sub_path: str) -> None:
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", names.collector(claim, sub_path))
 
 
 def test_each_directory_of_each_claim_has_a_collector_of_its_own() -> None:
