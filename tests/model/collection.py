@@ -37,10 +37,10 @@ class At:
     REAP = 2
     DECIDE = 3
     CONDEMN = 4
-    ASK_AGAIN = 5
-    LIST_PODS_AGAIN = 6
-    MARK_AGAIN = 7
-    ENTRIES = 8
+    ENTRIES = 5
+    ASK_AGAIN = 6
+    LIST_PODS_AGAIN = 7
+    MARK_AGAIN = 8
     RENAME = 9
     UNMARK = 10
     EMPTY_TRASH = 11
@@ -62,8 +62,9 @@ class Collector(NamedTuple):
 
 
 NAMED, MANNED, FRESH_MARK, FRESH_ENTRY, ALIVE = 1, 2, 4, 8, 16
-"""GHOSTS: since before the last question without interruption, the version is named by an EPDDeployment; has a pod; has
-a mark without grace; has an entry that was used within the grace; has one of the first two (told by `strict` only)."""
+"""GHOSTS, each without interruption. Since before the last question, the version is named by an EPDDeployment; has a pod;
+has a mark without grace. Since before its entries were looked at, one of them was used within the grace. Since before the
+last question, it has been live by one or the other (kept only where a handover may not be missed)."""
 
 
 class State(NamedTuple):
@@ -112,6 +113,8 @@ class Rules:
     writer_renames: bool = True
     may_miss_a_handover: bool = True
     """No care but a limit: a version whose pod goes just after its EPDDeployment came back is met in neither list."""
+    may_miss_a_visit: bool = True
+    """No care but a limit: what comes and goes between the look at the entries and the last question is not noticed."""
 
 
 class Violation(Exception):  # noqa: N818 - what the search is for
@@ -291,15 +294,22 @@ def _decide(rules: Rules, s: State, c: Collector) -> tuple[str, State, Collector
         return "is to condemn", s, Collector(At.CONDEMN)
     if s.mark == YOUNG and rules.grace:
         return "lets the grace pass", s, Collector(At.EMPTY_TRASH)
-    return "finds it due", s, Collector(At.ASK_AGAIN if rules.asks_again else At.MARK_AGAIN, ghost=_ghosts(rules, s))
+    return "finds it due", s, Collector(At.ENTRIES, ghost=_ghosts(rules, s) | _used(s))
 
 
 def _condemn(rules: Rules, s: State, c: Collector) -> tuple[str, State, Collector]:
     return "condemns", s._replace(mark=s.mark or YOUNG), Collector(At.EMPTY_TRASH)
 
 
+def _entries(rules: Rules, s: State, c: Collector) -> tuple[str, State, Collector]:
+    if rules.spares_used_entries and s.directory and s.entry in (YOUNG, TORN):
+        return "finds a used entry", s, Collector(At.EMPTY_TRASH)
+    return "finds no used entry", s, c._replace(at=At.ASK_AGAIN if rules.asks_again else At.MARK_AGAIN)
+
+
 def _ask_again(rules: Rules, s: State, c: Collector) -> tuple[str, State, Collector]:
-    return "lists EPDDeployments again", s, Collector(At.LIST_PODS_AGAIN, s.epd, ghost=_ghosts(rules, s))
+    used = c.ghost & FRESH_ENTRY if rules.may_miss_a_visit else _used(s)
+    return "lists EPDDeployments again", s, Collector(At.LIST_PODS_AGAIN, s.epd, ghost=_ghosts(rules, s) | used)
 
 
 def _list_pods_again(rules: Rules, s: State, c: Collector) -> tuple[str, State, Collector]:
@@ -311,20 +321,14 @@ def _list_pods_again(rules: Rules, s: State, c: Collector) -> tuple[str, State, 
 def _mark_again(rules: Rules, s: State, c: Collector) -> tuple[str, State, Collector]:
     if rules.looks_at_the_mark_again and (s.mark == NONE or (s.mark == YOUNG and rules.grace)):
         return "finds the mark renewed", s, Collector(At.EMPTY_TRASH)
-    return "finds the mark unchanged", s, c._replace(at=At.ENTRIES)
-
-
-def _entries(rules: Rules, s: State, c: Collector) -> tuple[str, State, Collector]:
-    if rules.spares_used_entries and s.directory and s.entry in (YOUNG, TORN):
-        return "finds a used entry", s, Collector(At.EMPTY_TRASH)
-    return "finds no used entry", s, c._replace(at=At.RENAME)
+    return "finds the mark unchanged", s, c._replace(at=At.RENAME)
 
 
 _DECISIONS = {
     NAMED: "what is named since before the last question is not removed",
     MANNED: "what has a pod since before the last question is not removed",
     FRESH_MARK: "what was condemned within the grace before the last question is not removed",
-    FRESH_ENTRY: "what was used within the grace before the last question is not removed",
+    FRESH_ENTRY: "what was used within the grace before it was looked at is not removed",
     ALIVE: "what lives without interruption since before the last question is not removed",
 }
 
@@ -356,10 +360,10 @@ _STEPS = {
     At.REAP: _reap,
     At.DECIDE: _decide,
     At.CONDEMN: _condemn,
+    At.ENTRIES: _entries,
     At.ASK_AGAIN: _ask_again,
     At.LIST_PODS_AGAIN: _list_pods_again,
     At.MARK_AGAIN: _mark_again,
-    At.ENTRIES: _entries,
     At.RENAME: _rename,
     At.UNMARK: _unmark,
     At.EMPTY_TRASH: _empty_trash,
@@ -373,8 +377,11 @@ def _resting(s: State, c: Collector) -> Collector:
 
 def _ghosts(rules: Rules, s: State) -> int:
     alive = ALIVE * (s.epd | s.pod) * (not rules.may_miss_a_handover)
-    fresh = FRESH_MARK * (s.mark == YOUNG) | FRESH_ENTRY * (s.directory and s.entry == YOUNG)
-    return NAMED * s.epd | MANNED * s.pod | fresh | alive
+    return NAMED * s.epd | MANNED * s.pod | FRESH_MARK * (s.mark == YOUNG) | alive
+
+
+def _used(s: State) -> int:
+    return FRESH_ENTRY * (s.directory and s.entry == YOUNG)
 
 
 def _without(s: State, ghosts: int) -> State:

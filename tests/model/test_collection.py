@@ -46,7 +46,7 @@ CARES: dict[str, tuple[str, int]] = {
     "asks_again": ("what is named since before the last question is not removed", 1),
     "failed_answers_prove_nothing": ("what is named since before the last question is not removed", 1),
     "looks_at_the_mark_again": ("what was condemned within the grace before the last question is not removed", 2),
-    "spares_used_entries": ("what was used within the grace before the last question is not removed", 1),
+    "spares_used_entries": ("what was used within the grace before it was looked at is not removed", 1),
     "sees_pins_before_it_asks": ("what a living reader pinned stays", 1),
     "reader_takes_absence_for_a_miss": ("a reader gets the whole content or a miss", 1),
     "writer_retries": ("a writer ends in an entry or a counted failure", 1),
@@ -64,15 +64,32 @@ def test_without_a_care_a_property_breaks(care: str, says: str, collectors: int)
     assert found.value.says == says, found.value
 
 
-def test_a_version_that_is_handed_over_between_two_lists_is_the_limit() -> None:
-    """The only way to remove what lives without interruption: no list meets it, and its engines make it anew."""
-    with pytest.raises(Counterexample) as found:
-        search(Rules(may_miss_a_handover=False), collectors=1)
-    assert found.value.says == "what lives without interruption since before the last question is not removed"
-    asked, told = (
-        found.value.steps.index(f"a: lists {what}") for what in ("EPDDeployments again", "pods again: it is dead")
-    )
-    assert found.value.steps[asked + 1 : told] == ["the EPDDeployment comes", "the pod goes"]
+LIMITS: dict[str, tuple[str, str, str, list[str]]] = {
+    # what may be missed: the property that it breaks; between which steps what happens
+    "may_miss_a_handover": (
+        "what lives without interruption since before the last question is not removed",
+        "a: lists EPDDeployments again",
+        "a: lists pods again: it is dead",
+        ["the EPDDeployment comes", "the pod goes"],
+    ),
+    "may_miss_a_visit": (
+        "what was used within the grace before it was looked at is not removed",
+        "a: finds no used entry",
+        "a: lists EPDDeployments again",
+        ["writer: publishes", "the pod goes"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("limit", "found"), LIMITS.items(), ids=LIMITS.keys())
+def test_two_ways_are_left_to_remove_what_was_in_use(limit: str, found: tuple[str, str, str, list[str]]) -> None:
+    """In both it comes or goes between two questions of one removal; its engines make anew what they miss."""
+    says, first, last, between = found
+    with pytest.raises(Counterexample) as way:
+        search(Rules(**{limit: False}), collectors=1)
+    assert way.value.says == says
+    steps = way.value.steps
+    assert steps[steps.index(first) + 1 : steps.index(last)] == between
 
 
 # what must happen, happens
