@@ -54,6 +54,7 @@ def test_metadata_alone_can_be_asked_for(api: FakeApi) -> None:
     assert {request.headers["accept"] for request in api.seen} == {
         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     }
+    assert [request.query for request in api.seen] == [{"limit": "20"}], "it has a tenth of the size"
 
 
 def test_an_empty_list_of_metadata_is_a_list(api: FakeApi) -> None:
