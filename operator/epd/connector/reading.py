@@ -21,8 +21,9 @@ from .seam import Files, rejected
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _HEAD: Final = 4096
 """First read: a page, which holds the header of any identifier up to 3 KB."""
-_CHUNK: Final = 1 << 18
-"""256 KiB, read and hashed at a time: it stays in a core's second-level cache, so hashing reads no memory again."""
+_CHUNK: Final = 1 << 20
+"""1 MiB, read and hashed at a time: the most an NFS client reads in one request, and still in a core's second-level
+cache when it is hashed, so that hashing reads no memory again."""
 
 
 @dataclass(frozen=True, slots=True)

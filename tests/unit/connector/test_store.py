@@ -15,7 +15,7 @@ import pytest
 
 from epd.connector import layout, store
 from epd.connector.entry import ITEM_BYTES
-from epd.connector.store import Expectation, Published, Reason, Record, Rejected, Shape, Store, StoreError
+from epd.connector.store import Expectation, Pin, Published, Reason, Record, Rejected, Shape, Store, StoreError
 from unit.connector.watched_files import WatchedFiles, before, failing, no_descriptor_leaks
 
 VERSION = "v1-m-0123456789ab"
@@ -131,9 +131,9 @@ def test_every_dtype_comes_back(tmp_path: Path, dtype: str) -> None:
     assert fetched(tmp_path, Expectation(identifier=NAME, rows=3, width=4, dtype=dtype)) == payload
 
 
-@pytest.mark.parametrize("rows", [1, 127, 128, 129, 1000])
+@pytest.mark.parametrize("rows", [1, 511, 512, 513, 1200])
 def test_entries_around_the_size_of_a_chunk_come_back(tmp_path: Path, rows: int) -> None:
-    shape = Shape(dtype="BF16", rows=rows, width=1024)  # 128 rows are one chunk
+    shape = Shape(dtype="BF16", rows=rows, width=1024)  # 512 rows are one chunk
     payload = os.urandom(shape.nbytes)
     prepared(tmp_path).publish(NAME, payload, shape)
     assert fetched(tmp_path, Expectation(identifier=NAME, rows=rows, width=1024, dtype="BF16")) == payload
@@ -645,6 +645,45 @@ def test_a_volume_that_links_nothing_gives_no_pins(tmp_path: Path, error: int, e
     with pytest.raises(Rejected) as rejected:
         made.pin(WANTED)
     assert rejected.value.reason == expected
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
+def test_a_pin_of_which_any_call_fails(tmp_path: Path, error: int) -> None:
+    counted = WatchedFiles()
+    (tmp_path / "counted").mkdir()
+    made = prepared(tmp_path / "counted", counted)
+    made.publish(NAME, PAYLOAD, SHAPE)
+    counted.calls.clear()
+    made.pin(WANTED)
+    for at in range(len(counted.calls)):
+        root = tmp_path / f"{at}"
+        root.mkdir()
+        prepared(root).publish(NAME, PAYLOAD, SHAPE)
+        made = opened(root, failing(at, error))
+        with no_descriptor_leaks():
+            pinned = outcome(lambda made=made: made.pin(WANTED))
+        assert isinstance(pinned, (Pin, Rejected))
+        assert entry(root).stat().st_nlink == (2 if isinstance(pinned, Pin) else 1)
+        made.close()
+        assert entry(root).stat().st_nlink == 1
+        assert fetched(root) == PAYLOAD
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
+def test_letting_go_never_fails(tmp_path: Path, error: int) -> None:
+    def hook(number: int, name: str, args: tuple[Any, ...]) -> None:
+        raise OSError(error, os.strerror(error))
+
+    prepared(tmp_path).publish(NAME, PAYLOAD, SHAPE)
+    files = WatchedFiles(hook)
+    files.armed = False
+    made = opened(tmp_path, files)
+    pin = made.pin(WANTED)
+    other = made.pin(WANTED)
+    files.armed = True
+    made.unpin(pin)
+    made.close()
+    assert Path(other.path).exists()  # left to the collector
 
 
 def test_widths_are_added_to_those_of_other_encoders(tmp_path: Path) -> None:
