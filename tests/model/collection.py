@@ -62,9 +62,9 @@ class Collector(NamedTuple):
 
 
 NAMED, MANNED, FRESH_MARK, FRESH_ENTRY, ALIVE = 1, 2, 4, 8, 16
-"""GHOSTS, each without interruption. Since before the last question, the version is named by an EPDDeployment; has a pod;
-has a mark without grace. Since before its entries were looked at, one of them was used within the grace. Since before the
-last question, it has been live by one or the other (kept only where a handover may not be missed)."""
+"""GHOSTS, each without interruption. Since before the last question, the version is named by an EPDDeployment; has a
+pod; has a mark without grace. Since before its entries were looked at, one of them was used within the grace. Since
+before the last question, it has lived by one or the other (kept only where a handover may not be missed)."""
 
 
 class State(NamedTuple):
