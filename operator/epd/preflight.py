@@ -1,7 +1,8 @@
-"""The check that runs in the preflight Job: can this user work on the encoder cache's volume as engines do?
+"""The check that runs in the preflight Job: can this user work on the encoder cache's volume as the store needs it?
 
 Run as `python -m epd.preflight ROOT` under the engines' uid. Standard library only. Leaves nothing behind, touches
-nothing that it did not make, and says in one JSON object what failed and what mends it.
+nothing that it did not make, and says in one JSON object what failed and what mends it, or what the volume lacks.
+Shared memory is not looked at: this pod's is not the engines', whose size is set where they are rendered.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,11 +26,24 @@ STEP_SECONDS: Final = 60
 """A hard NFS mount waits for ever for its server; one file operation that takes a minute is as good as none."""
 _CONTENT: Final = b"epd-operator preflight\n"
 
-_NO_LINKS: Final = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
-"""What file systems without hard links answer. Reported, not a failure: vLLM's connectors need none."""
+_UNSUPPORTED: Final = {
+    errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES, errno.EINVAL, errno.EXDEV, errno.ENOTTY,
+}  # fmt: skip
+"""What file systems answer to what they cannot do. Of a step that the store can do without it is a lack."""
+
+_FILE_MODE: Final = 0o660
+"""As entries have it (`epd.connector.layout`)."""
 
 Report = dict[str, Any]
-Step = tuple[str, Callable[[], object]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to try. `spare`: without it the store works, but less well."""
+
+    name: str
+    action: Callable[[], object]
+    spare: bool = False
 
 
 class StepError(Exception):
@@ -54,15 +69,46 @@ def _read(path: Path) -> None:
         raise OSError(errno.EIO, "read back something else than was written")
 
 
+def _set_mode(path: Path) -> None:
+    path.chmod(_FILE_MODE)
+    if stat.S_IMODE(path.stat().st_mode) != _FILE_MODE:
+        raise OSError(errno.EPERM, "the mode did not change")
+
+
+def _count_links(path: Path, link: Path) -> None:
+    if link.exists() and path.stat().st_nlink != 2:
+        raise OSError(errno.EOPNOTSUPP, "a second name is not counted")
+
+
+def _stamp(path: Path) -> None:
+    """What a use is noted by, and the server's time told by."""
+    os.utime(path, (1, 1))
+    os.utime(path)
+    if path.stat().st_mtime <= 1:
+        raise OSError(errno.EOPNOTSUPP, "the time did not change")
+
+
+def _move_directory(source: Path, target: Path) -> None:
+    source.mkdir()
+    (source / "entry").touch()
+    source.rename(target)
+    if not (target / "entry").exists():
+        raise OSError(errno.EOPNOTSUPP, "what was in the directory did not move with it")
+
+
 def _steps(directory: Path) -> Iterator[Step]:
     first, second, link = directory / "first", directory / "second", directory / "link"
-    yield "mkdir", lambda: directory.mkdir(mode=0o700)
-    yield "create", lambda: _create(first)
-    yield "link", lambda: os.link(first, link)
-    yield "rename", lambda: first.rename(second)
-    yield "read", lambda: _read(second)
-    yield "unlink", lambda: second.unlink()
-    yield "rmdir", lambda: shutil.rmtree(directory)
+    yield Step("mkdir", lambda: directory.mkdir(mode=0o700))
+    yield Step("create", lambda: _create(first))
+    yield Step("mode", lambda: _set_mode(first), spare=True)
+    yield Step("link", lambda: os.link(first, link), spare=True)
+    yield Step("linkCount", lambda: _count_links(first, link), spare=True)
+    yield Step("utimens", lambda: _stamp(first), spare=True)
+    yield Step("rename", lambda: first.rename(second))
+    yield Step("read", lambda: _read(second))
+    yield Step("unlink", lambda: second.unlink())
+    yield Step("renameDirectory", lambda: _move_directory(directory / "version", directory / "trash"), spare=True)
+    yield Step("rmdir", lambda: shutil.rmtree(directory))
 
 
 def run_step(name: str, action: Callable[[], object], *, seconds: float = STEP_SECONDS) -> None:
@@ -144,22 +190,22 @@ def _failure(root: Path, error: StepError) -> Report:
 
 def check(root: Path, *, seconds: float = STEP_SECONDS) -> Report:
     """Try what engines do on `root` and return the report. Each step may take `seconds`."""
-    directory, hard_links = root / f".epd-preflight-{secrets.token_hex(8)}", True
+    directory, lacks = root / f".epd-preflight-{secrets.token_hex(8)}", list[str]()
     try:
-        for name, action in _steps(directory):
-            print(f"{name} in {directory}", flush=True)
+        for step in _steps(directory):
+            print(f"{step.name} in {directory}", flush=True)
             try:
-                run_step(name, action, seconds=seconds)
+                run_step(step.name, step.action, seconds=seconds)
             except StepError as error:
-                if name != "link" or error.code not in _NO_LINKS:
+                if not step.spare or error.code not in _UNSUPPORTED:
                     raise
-                hard_links = False
+                lacks.append(step.name)
     except StepError as error:
         if error.code != errno.ETIMEDOUT:
             with suppress(StepError):
                 run_step("rmdir", lambda: shutil.rmtree(directory, ignore_errors=True), seconds=seconds)
         return _failure(root, error)
-    return {"ok": True, "uid": os.getuid(), "gid": os.getgid(), "hardLinks": hard_links, **_place(root)}
+    return {"ok": True, "uid": os.getuid(), "gid": os.getgid(), "lacks": lacks, **_place(root)}
 
 
 def main(argv: Sequence[str] | None = None, *, termination_log: Path = TERMINATION_LOG) -> int:

@@ -21,7 +21,7 @@ def failing(code: int, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    owner = os if name in ("link", "fsync") else Path
+    owner = os if name in ("link", "fsync", "utime") else Path
     monkeypatch.setattr(owner, name, fail)
 
 
@@ -34,7 +34,7 @@ def test_a_good_directory(tmp_path: Path) -> None:
         "ok": True,
         "uid": os.getuid(),
         "gid": os.getgid(),
-        "hardLinks": True,
+        "lacks": [],
         "owner": tmp_path.stat().st_uid,
         "group": tmp_path.stat().st_gid,
         "mode": mode,
@@ -66,10 +66,41 @@ def test_what_fails_is_named_with_its_fix(
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS])
-def test_no_hard_links_is_no_failure(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    failing(code, monkeypatch, "link")
+@pytest.mark.parametrize(("call", "lack"), [("link", "link"), ("utime", "utimens"), ("chmod", "mode")])
+def test_what_the_store_can_do_without_is_a_lack(
+    call: str, lack: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(code, monkeypatch, call)
     report = check(tmp_path)
-    assert (report["ok"], report["hardLinks"]) == (True, False)
+    assert (report["ok"], report["lacks"]) == (True, [lack])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_calls_that_do_nothing_are_seen_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "chmod", lambda *_: None)
+    monkeypatch.setattr(os, "link", lambda source, target: shutil.copy(source, target))
+    report = check(tmp_path)
+    assert (report["ok"], report["lacks"]) == (True, ["mode", "linkCount"])
+
+
+def test_a_directory_that_cannot_be_renamed_is_a_lack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = Path.rename
+
+    def of_files_only(path: Path, target: Path) -> Path:
+        if path.is_dir():
+            raise OSError(errno.EXDEV, "")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", of_files_only)
+    report = check(tmp_path)
+    assert (report["ok"], report["lacks"]) == (True, ["renameDirectory"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_times_that_stay_are_a_lack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    utime = os.utime
+    monkeypatch.setattr(os, "utime", lambda path, times=None: utime(path, (1, 1)))
+    assert check(tmp_path)["lacks"] == ["utimens"]
 
 
 def test_another_size_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,15 @@ _ANOTHER_CLAIM: Final = (
     "A claim keeps its class and access modes: create it anew, and with it the EPDDeployment whose template made it."
 )
 
+_COSTS: Final = {
+    "link": "it has no hard links: an entry larger than the engines' shared memory is a miss each time",
+    "linkCount": "it does not count hard links: entries in use may be evicted, and are made anew after it",
+    "mode": "modes cannot be set: engines and collector must run as one user",
+    "utimens": "times cannot be set: what is in use cannot be told from what is not, so nothing is evicted",
+    "renameDirectory": "directories cannot be renamed: versions that no one uses are not deleted",
+}
+"""What a lack that `epd.preflight` names costs."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Storage:
@@ -130,9 +139,9 @@ def _checked(epd: EPDDeployment, storage: Storage) -> Finding:
         return Finding.unknown(
             Reason.CHECKING, f"claim {name} is Bound; whether it is writable is checked once an engine pod has a node"
         )
-    if (job.get("status") or {}).get("succeeded"):
-        return _usable(claim)
     result = report(storage.preflight_pods)
+    if (job.get("status") or {}).get("succeeded"):
+        return _usable(claim, (result or {}).get("lacks") or ())
     if result is not None and not result.get("ok"):
         return _not_writable(f"{epd.metadata.namespace}/{name}", result)
     trouble = worst(storage.preflight_pods, Workload(field="encoderCache", container=names.PREFLIGHT_CONTAINER))
@@ -141,10 +150,12 @@ def _checked(epd: EPDDeployment, storage: Storage) -> Finding:
     return Finding.unknown(Reason.CHECKING, f"claim {name} is Bound; Job {name_of(job)} checks whether it is writable")
 
 
-def _usable(claim: Manifest) -> Finding:
+def _usable(claim: Manifest, lacks: Iterable[str]) -> Finding:
     name = name_of(claim)
     capacity = (claim.get("status") or {}).get("capacity", {}).get("storage", "")
     text = f"claim {name} is Bound{f' ({capacity})' if capacity else ''} and writable"
+    if costs := "; ".join(_COSTS.get(lack, f"it lacks {lack}") for lack in lacks):
+        return Finding.true(Reason.REDUCED_GUARANTEES, f"{text}, but {costs}")
     if "ReadWriteMany" in (claim["spec"].get("accessModes") or ()):
         return Finding.true(Reason.BOUND, text)
     node = (claim["metadata"].get("annotations") or {}).get("volume.kubernetes.io/selected-node")

@@ -104,6 +104,11 @@ CASES: list[tuple[str, dict[str, Any] | None, Storage, Finding]] = [
              "denied. Check the image's name and spec.imagePullSecrets.")),
     ("usable", BROUGHT, Storage(claim=claim(), preflight=job(succeeded=1)),
      Finding("True", "Bound", "claim ec is Bound (10Gi) and writable")),
+    ("usable with lacks", BROUGHT,
+     Storage(claim=claim(), preflight=job(succeeded=1), preflight_pods=(
+         said({"ok": True, "lacks": ["link", "moonlight"]}),)),
+     Finding("True", "ReducedGuarantees", "claim ec is Bound (10Gi) and writable, but it has no hard links: an entry "
+             "larger than the engines' shared memory is a miss each time; it lacks moonlight")),
     ("usable on one node", BROUGHT,
      Storage(claim=claim(modes=("ReadWriteOnce",), node="n1"), preflight=job(succeeded=1)),
      Finding("True", "SingleNode", "claim ec is Bound (10Gi) and writable; with ReadWriteOnce all pods that mount it "
