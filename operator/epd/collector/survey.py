@@ -1,0 +1,157 @@
+"""Everything that lies on the root, counted: the state that a pass decides eviction by, and that the report tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from epd.collector.files import directory
+from epd.collector.foreign import Foreign
+from epd.collector.histogram import Histogram
+from epd.collector.house import House
+from epd.collector.inputs import Layout, Policy
+from epd.collector.scan import Scanner, Tally
+from epd.collector.trash import version_of
+from epd.collector.watermark import Ours
+from epd.connector import layout as names
+
+
+@dataclass(slots=True, kw_only=True)
+class Survey:
+    """What was counted, kept up to date with what is removed later.
+
+    Attributes:
+        taken: By the monotonic clock, in seconds.
+        key: What the histograms were made for; they say nothing once it changed.
+        everything: Entries of all versions that may be evicted from.
+        groups: The same of the versions of each of the policy's `max_sizes`.
+    """
+
+    taken: float
+    key: object
+    everything: Histogram
+    groups: list[tuple[frozenset[str], Histogram]]
+    versions: dict[str, Tally] = field(default_factory=dict)
+    trash: dict[str, Tally] = field(default_factory=dict)
+    trash_since: dict[str, float] = field(default_factory=dict)
+    foreign_entries: int = 0
+    foreign_bytes: int = 0
+    pinned_bytes: int = 0
+    """Of files that only pins keep."""
+    scanned: int = 0
+    seconds: float = 0.0
+
+    @property
+    def ours(self) -> Ours:
+        """Sums of everything that is ours; each inode once."""
+        tallies = (*self.versions.values(), *self.trash.values())
+        return Ours(
+            used_bytes=sum(tally.used_bytes for tally in tallies) + self.pinned_bytes,
+            entries=sum(tally.entries + tally.temporaries for tally in tallies),
+            trash_bytes=sum(tally.used_bytes for tally in self.trash.values()),
+            trash_entries=sum(tally.entries for tally in self.trash.values()),
+        )
+
+    @property
+    def used_by_version(self) -> Mapping[str, int]:
+        """Bytes of each version."""
+        return {version: tally.used_bytes for version, tally in self.versions.items()}
+
+    def gone(self, version: str, stamp: float, used_bytes: int) -> None:
+        """Take note of an evicted entry."""
+        tally = self.versions[version]
+        tally.entries -= 1
+        tally.used_bytes -= used_bytes
+        self.everything.subtract(stamp, used_bytes)
+        for versions, histogram in self.groups:
+            if version in versions:
+                histogram.subtract(stamp, used_bytes)
+
+
+def may_evict(layout: Layout, policy: Policy) -> bool:
+    """Tell whether entries of live versions of this layout may go at all."""
+    return layout == "Managed" or policy.evict_example
+
+
+def take(
+    scanner: Scanner, house: House, layouts: Mapping[str, Layout], policy: Policy, *, now: float, monotonic: float
+) -> Survey:
+    """Count all versions of ours and the trash. `now` is the server's time. Raises OSError of the root itself."""
+    survey = Survey(
+        taken=monotonic,
+        key=key(layouts, policy),
+        everything=Histogram(now),
+        groups=[(versions, Histogram(now)) for versions, _ in policy.max_sizes],
+    )
+    for version, layout in layouts.items():
+        histogram = Histogram(now)
+        tally = _scan(scanner, version, house.root, layout, histogram)
+        if tally is None:
+            continue
+        survey.versions[version] = tally
+        if may_evict(layout, policy):
+            survey.everything.merge(histogram)
+            for versions, group in survey.groups:
+                if version in versions:
+                    group.merge(histogram)
+    _count_trash(survey, scanner, house, layouts)
+    _count_foreign(survey, scanner, house, layouts)
+    tallies = (*survey.versions.values(), *survey.trash.values())
+    survey.scanned = sum(tally.entries for tally in tallies)
+    return survey
+
+
+def key(layouts: Mapping[str, Layout], policy: Policy) -> object:
+    """Return what a survey is made for."""
+    return tuple(sorted(layouts.items())), policy.max_sizes, policy.evict_example
+
+
+def _scan(scanner: Scanner, name: str, dir_fd: int, layout: Layout, histogram: Histogram) -> Tally | None:
+    try:
+        with directory(scanner.files, name, dir_fd=dir_fd) as fd:
+            return scanner.scan(fd, layout, histogram)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        scanner.ledger.error("open", error)
+        return None
+
+
+def _count_trash(survey: Survey, scanner: Scanner, house: House, layouts: Mapping[str, Layout]) -> None:
+    trash = house.parts.get(names.TRASH)
+    if trash is None:
+        return
+    for name in _names(scanner, trash):
+        version = version_of(name)
+        if version is None:
+            continue
+        layout = layouts.get(version) or _layout_of(scanner, name, trash)
+        tally = _scan(scanner, name, trash, layout, Histogram(survey.everything.reference))
+        if tally is not None:
+            survey.trash[name] = tally
+
+
+def _layout_of(scanner: Scanner, name: str, dir_fd: int) -> Layout:
+    """Tell the layout of a version without a record by its directories: ours makes two hexadecimal digits only."""
+    try:
+        with directory(scanner.files, name, dir_fd=dir_fd) as fd:
+            found = _names(scanner, fd)
+    except OSError:
+        return "Managed"
+    return "Managed" if all(names.SHARD_PATTERN.fullmatch(one) for one in found) else "Example"
+
+
+def _count_foreign(survey: Survey, scanner: Scanner, house: House, ours: Iterable[str]) -> None:
+    foreign = Foreign(files=scanner.files, device=scanner.device)
+    known = {names.HOUSEKEEPING, *ours}
+    for name in _names(scanner, house.root):
+        if name not in known:
+            foreign.count(name, dir_fd=house.root)
+    inside = (*survey.versions.values(), *survey.trash.values())
+    survey.foreign_entries = foreign.entries + sum(tally.foreign for tally in inside)
+    survey.foreign_bytes = foreign.used_bytes + sum(tally.foreign_bytes for tally in inside)
+
+
+def _names(scanner: Scanner, fd: int) -> list[str]:
+    with scanner.files.scandir(fd) as entries:
+        return [entry.name for entry in entries]
