@@ -114,10 +114,15 @@ def load(files: Files, path: str) -> dict[str, Any] | None:
 
 
 def make_directory(files: Files, path: str) -> None:
-    """Make a directory that the group may use, whatever the umask. One that exists is left. Raises OSError."""
+    """Make a directory that the group may use, whatever the umask. One that exists is left. Raises OSError.
+
+    NotADirectoryError also for a symbolic link: what is written below it could leave the root.
+    """
     try:
         files.mkdir(path, layout.DIRECTORY_MODE)
     except FileExistsError:
+        if not stat.S_ISDIR(files.stat(path, follow_symlinks=False).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
         return
     fd = files.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, 0)
     try:

@@ -124,3 +124,14 @@ def test_a_pipe_in_the_place_of_a_record_does_not_hold_the_reader(tmp_path: Path
     os.makedirs(records.directory(str(tmp_path)))
     os.mkfifo(path(tmp_path))
     assert records.load(os, str(path(tmp_path))) is None
+
+
+@pytest.mark.parametrize("level", [layout.HOUSEKEEPING, f"{layout.HOUSEKEEPING}/{layout.VERSIONS}"])
+def test_nothing_is_written_through_a_link_that_leads_out_of_the_root(tmp_path: Path, level: str) -> None:
+    outside, root = tmp_path / "outside", tmp_path / "root"
+    outside.mkdir()
+    (root / level).parent.mkdir(parents=True)
+    (root / level).symlink_to(outside)
+    with pytest.raises(NotADirectoryError):
+        records.publish(os, str(root), RECORD, nonces())
+    assert list(outside.iterdir()) == []
