@@ -19,7 +19,7 @@ from epd.api import names
 from epd.api.collection import CollectorReport, VersionReport
 from epd.api.names import Reason
 from epd.api.quantity import bytes_text
-from epd.api.types import ConnectorKind, EPDDeployment, ReclaimPolicy, Status
+from epd.api.types import ConnectorKind, EPDDeployment, ReclaimPolicy, Spec, Status
 from epd.controller.cache import NO_TROUBLE, Collector, collected
 from epd.controller.events import NORMAL, WARNING, Note
 from epd.controller.kinds import Manifest
@@ -77,7 +77,7 @@ def versions_named(parent: Manifest) -> frozenset[str]:
     """The cache versions that an EPDDeployment names by spec or status; what cannot be read names none."""
     found: set[str] = set()
     with suppress(ValidationError):
-        found.add(model_version(EPDDeployment.model_validate(parent).spec))
+        found.add(model_version(Spec.model_validate(parent.get("spec"))))
     try:
         status = Status.model_validate(parent.get("status") or {})
     except ValidationError:

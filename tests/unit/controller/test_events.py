@@ -11,6 +11,7 @@ def condition(type_: str, status: str, reason: str, message: str = "m") -> Condi
 
 
 PULL = condition("EncodeReady", "False", "ImagePull")
+FULL = condition("EncoderCacheHealthy", "False", "OverWatermark", "90 %")
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,10 @@ PULL = condition("EncodeReady", "False", "ImagePull")
         ([], [condition("Ready", "False", "RollingOut")], []),
         ([], [condition("Available", "True", "Serving")], [Note("Normal", "Serving", "m")]),
         ([], [condition("Reconciling", "True", "Starting")], []),
+        ([], [FULL], [Note("Warning", "OverWatermark", "90 %")]),
+        ([FULL], [condition("EncoderCacheHealthy", "False", "OverWatermark", "91 %")], []),
+        ([FULL], [condition("EncoderCacheHealthy", "False", "NotWritable")], [Note("Warning", "NotWritable", "m")]),
+        ([], [condition("EncoderCacheHealthy", "Unknown", "Starting")], []),
         ([], [condition("UpdateAvailable", "True", "UpdateAvailable")], [Note("Normal", "UpdateAvailable", "m")]),
     ],
 )  # fmt: skip

@@ -51,6 +51,19 @@ def test_a_watch_that_owes_a_change_a_minute_later_is_deaf() -> None:
     assert watched.deaf() == ()
 
 
+def test_a_collectors_children_are_owed_to_the_claims_key() -> None:
+    watched, time = monitor()
+    labels, annotations = {"epd.dev/collector": "c"}, {"epd.dev/claim": "ec"}
+    metadata = {"name": "c", "namespace": "ai", "labels": labels, "annotations": annotations, "resourceVersion": "5"}
+    watched.read(kinds.DEPLOYMENT, ({"metadata": metadata},))
+    time.now = 61
+    assert watched.overdue() == {"claim/ai/ec"}
+    watched.forget("claim/ai/ec")
+    watched.read(kinds.DEPLOYMENT, ({"metadata": metadata},))
+    watched.delivered(kinds.DEPLOYMENT, {"metadata": metadata})
+    assert watched.overdue() == frozenset()
+
+
 def test_an_object_that_vanished_while_the_watch_was_down_is_no_debt() -> None:
     watched, time = monitor()
     watched.delivered(kinds.DEPLOYMENT, deployment(4))

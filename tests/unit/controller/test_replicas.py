@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from epd.controller.replicas import ANNOTATION_RESUME, hand_over, main_manifest
+from epd.controller.replicas import ANNOTATION_RESUME, hand_over, main_manifest, stop
 
 MAIN, SECOND = "epd-operator", "epd-operator-replicas"
 
@@ -63,3 +63,11 @@ def test_main_manifest(external: bool, suspended: bool, made: bool, replicas: in
     manifest = main_manifest(desired, live=live(1) if made else None, external=external, suspended=suspended)
     assert manifest["spec"].get("replicas") == replicas
     assert desired == {"spec": {"replicas": 0, "template": {}}}
+
+
+def test_roles_of_an_object_that_goes_are_stopped_once_and_nothing_else() -> None:
+    role, proxy, ending = live(2), live(2), live(2)
+    role["metadata"]["labels"] = ending["metadata"]["labels"] = {"llm-d.ai/role": "encode"}
+    ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert stop(role) == body(0)
+    assert [stop(proxy), stop(ending), stop({**role, "spec": {"replicas": 0}})] == [None, None, None]

@@ -62,3 +62,11 @@ async def test_when_a_key_comes_back(end: Outcome | Exception, delays: list[tupl
         await work(queue, reconciler)
     assert reconciler.keys == ["ai/a", "ai/b"]  # whatever happened to the first
     assert queue.delays == delays
+
+
+async def test_other_keys_that_a_reconcile_names_are_worked_on_at_once() -> None:
+    queue, reconciler = Queue(), Reconciler(Outcome(also=("ai/b", "ai/c")), Outcome(), Outcome())
+    queue.add("claim/ai/ec")
+    async with asyncio.timeout(5):
+        await work(queue, reconciler)
+    assert reconciler.keys == ["claim/ai/ec", "ai/b", "ai/c"]
