@@ -111,6 +111,7 @@ class Loop:
         self._ticked = clock()
         self._looked = Usage(at=clock())
         self._over_high = 0.0
+        self._unmoved = 0
         self._passes = threading.Thread(target=self._make_passes, name="passes", daemon=True)
         self._looks = threading.Thread(target=self._look_at_usage, name="usage", daemon=True)
 
@@ -186,9 +187,10 @@ class Loop:
                 log.exception("the pass broke off")
                 self._failure = f"{type(error).__name__}: {error}"
                 self._tally, more = self._tally.failed(), False
-            self._began = None
+            length, self._began = self._clock() - self._began, None
             if not more:
-                self._due.wait(self._interval)
+                # a scan of very many entries may take half of the time, not all of it
+                self._due.wait(max(self._interval, length))
 
     def _make_pass(self) -> bool:
         self._brief = brief = self._asks.begin()
@@ -198,8 +200,10 @@ class Loop:
         result = self._collects.run(brief.claim, policy)
         self._tally = self._tally.after(result, dry_run=policy.dry_run, now=self._wall())
         _tell(result)
-        # what cannot be done now would spin
-        return result.more and bool(result.removed_entries or result.removed_versions or result.scanned_entries)
+        moved = result.removed_entries or result.removed_versions or result.scanned_entries
+        self._unmoved = 0 if moved else self._unmoved + 1
+        # one that moved nothing may have learned that it must scan; a second one would spin
+        return result.more and self._unmoved < 2
 
     def _look_at_usage(self) -> None:
         while not self._stop.is_set():

@@ -199,12 +199,15 @@ def pages(loop: Loop) -> dict[str, Page]:
 def usage(root: str) -> float:
     """Return the share of the volume that is in use, of bytes or inodes, whichever is more. Raises OSError."""
     volume = os.statvfs(root)
-    shares = [0.0]
-    if volume.f_blocks:
-        shares.append(1 - volume.f_bfree / volume.f_blocks)
-    if volume.f_files:
-        shares.append(1 - volume.f_ffree / volume.f_files)
-    return max(shares)
+    return max(
+        _share(volume.f_blocks - volume.f_bfree, volume.f_bavail),
+        _share(volume.f_files - volume.f_ffree, volume.f_favail),
+    )
+
+
+def _share(used: int, available: int) -> float:
+    """Of what a user without privileges can have, as df tells it."""
+    return used / (used + available) if used + available > 0 else 0.0
 
 
 def _asker(arguments: argparse.Namespace) -> Asker:

@@ -148,12 +148,22 @@ def test_work_that_is_left_is_gone_on_with_at_once() -> None:
         assert len(run.collects.given) == 2
 
 
-def test_work_that_is_left_and_does_not_move_waits() -> None:
+def test_work_that_is_left_and_does_not_move_is_tried_once_more_and_waits() -> None:
     with running() as run:
+        for _ in range(2):
+            assert run.collects.begins()
+            run.collects.end(PassResult(more=True))
+        until(lambda: run.loop.running is None and run.loop.view().tally.latest is not None)
+        assert len(run.collects.given) == 2
+
+
+def test_a_long_pass_is_followed_by_a_pause_as_long() -> None:
+    with running(interval=0.001) as run:
         assert run.collects.begins()
-        run.collects.end(PassResult(more=True))
+        run.clock.now += 1000
+        run.collects.end()
         until(lambda: run.loop.running is None)
-        assert len(run.collects.given) == 1
+        assert not run.collects.begun.acquire(timeout=0.05)
 
 
 def test_a_crossing_of_the_high_watermark_begins_a_pass_once() -> None:

@@ -154,9 +154,10 @@ def test_outside_of_a_pod_the_error_tells_the_flag(
 
 def test_the_share_that_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     def volume(blocks: int, free: int, files: int, unused: int) -> os.statvfs_result:
-        return os.statvfs_result((1, 1, blocks, free, free, files, unused, unused, 0, 255))
+        """A tenth of what is free is root's alone."""
+        return os.statvfs_result((1, 1, blocks, free, free * 9 // 10, files, unused, unused, 0, 255))
 
-    for given, expected in [((100, 25, 10, 9), 0.75), ((100, 90, 10, 1), 0.9), ((0, 0, 0, 0), 0.0)]:
+    for given, expected in [((100, 20, 10, 9), 80 / 98), ((100, 90, 10, 1), 0.9), ((0, 0, 0, 0), 0.0)]:
         monkeypatch.setattr(os, "statvfs", lambda _, given=given: volume(*given))
         assert usage("/") == pytest.approx(expected)
 
