@@ -17,8 +17,9 @@ from epd.collector.inputs import Ask, Claim, Policy
 from epd.collector.ledger import Ledger
 from epd.collector.pace import Pace
 from epd.collector.records import Records
+from epd.collector.relief import volume
 from epd.collector.result import PassResult
-from epd.collector.round import Round, volume
+from epd.collector.round import Round
 from epd.collector.survey import Survey
 
 DELETIONS_PER_SECOND: Final = 5000.0
@@ -59,6 +60,7 @@ class Collection:
         self._server = ServerClock(name, clock)
         self._records = Records()
         self._survey: Survey | None = None
+        self._more = False
 
     def run(self, claim: Claim, policy: Policy) -> PassResult:
         """Make one pass. Raises nothing of the file system: what fails is counted, and tried again by the next pass."""
@@ -108,7 +110,10 @@ class Collection:
             pace=self._pace,
             records=self._records,
             survey=self._survey,
+            resumes=self._more,
         )
         round_.run()
-        self._survey = round_.survey
+        self._survey, self._more = round_.survey, round_.more
+        if self._survey is not None and not self._survey.complete:
+            self._survey = None
         return outcome.told(round_)

@@ -38,6 +38,8 @@ class Rule:
     """Tells the bucket of an entry, as when the cut-off was chosen."""
     cutoff: Cutoff | None = None
     """None: everything that was last used before `idle_before`."""
+    listed_before: float = float("-inf")
+    """What was last used before it was listed by a dry run already."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,6 +118,8 @@ class Eviction:
     def _chosen(self, status: os.stat_result | None, rule: Rule) -> int | None:
         """Return the bucket of an entry that is to go by this very look at it; None for one that stays."""
         if status is None or not stat.S_ISREG(status.st_mode) or status.st_dev != self.device:
+            return None
+        if status.st_mtime <= rule.listed_before:
             return None
         bucket = rule.reference.bucket(status.st_mtime)
         if rule.cutoff is not None and not rule.cutoff.covers(bucket):

@@ -67,9 +67,12 @@ def make_directory(files: Files, name: str, *, dir_fd: int) -> None:
         files.mkdir(name, layout.DIRECTORY_MODE, dir_fd=dir_fd)
     except FileExistsError:
         return
-    except OSError:
-        with directory(files, name, dir_fd=dir_fd):
-            return
+    except OSError as error:
+        try:
+            with directory(files, name, dir_fd=dir_fd):
+                return
+        except FileNotFoundError:
+            raise error from None
     with directory(files, name, dir_fd=dir_fd) as fd:
         mode = files.fstat(fd).st_mode & 0o7777  # keeps the set-group-id bit that fsGroup puts on the root
         if mode & layout.DIRECTORY_MODE != layout.DIRECTORY_MODE:

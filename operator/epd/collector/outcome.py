@@ -36,6 +36,7 @@ def told(round_: Round) -> PassResult:
         foreign_bytes=survey.foreign_bytes if survey is not None else 0,
         foreign_entries=survey.foreign_entries if survey is not None else 0,
         trash_bytes=ours.trash_bytes if ours is not None else 0,
+        oldest_trash=_oldest_trash(round_),
         pins=round_.pins,
         versions=_versions(round_, survey) if survey is not None else (),
         removed_entries=0 if round_.policy.dry_run else sum(ledger.removed.values()),
@@ -55,6 +56,12 @@ def told(round_: Round) -> PassResult:
         clock_skew=reading.skew if reading is not None else 0.0,
         troubles=(*ledger.told(), *_over_trouble(round_)),
     )
+
+
+def _oldest_trash(round_: Round) -> float | None:
+    if round_.survey is None or round_.reading is None or not round_.survey.trash_since:
+        return None
+    return max(0.0, round_.reading.now - min(round_.survey.trash_since.values()))
 
 
 def _over(round_: Round) -> bool:

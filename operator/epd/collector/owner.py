@@ -75,7 +75,8 @@ def settle(
     try:
         content = documents.read(files, layout.OWNER, dir_fd=housekeeping)
     except FileNotFoundError:
-        mine = Owner(root_id=nonce(), claim_uid=claim.uid, claim=claim.name, created=documents.timestamp(now))
+        root_id = "" if dry_run else nonce()
+        mine = Owner(root_id=root_id, claim_uid=claim.uid, claim=claim.name, created=documents.timestamp(now))
         if dry_run or documents.publish(files, layout.OWNER, mine.encode(), dir_fd=housekeeping, nonce=nonce):
             return mine, ""
         content = documents.read(files, layout.OWNER, dir_fd=housekeeping)

@@ -100,6 +100,7 @@ class PassResult:
         victims: Of a dry run, at most `VICTIMS_LIMIT`; `victims_left_out` counts the others.
         condemned, absolved, renamed: Versions that changed their state in this pass.
         errors: (call, errno's name) to count.
+        oldest_trash: Seconds since which a directory of the trash saw no directory in it go; None without trash.
         clock_skew: The server's clock less the collector's wall clock is not known here; this is how far the server's
             clock went beyond the monotonic one since the last pass, in seconds.
     """

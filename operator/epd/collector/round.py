@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,7 +12,6 @@ from epd.collector import records as records_
 from epd.collector import survey as surveys
 from epd.collector.clock import Reading, ServerClock
 from epd.collector.documents import timestamp
-from epd.collector.evict import Eviction, Rule
 from epd.collector.files import Files
 from epd.collector.house import House
 from epd.collector.inputs import Ask, Layout, Liveness, Policy
@@ -22,13 +21,14 @@ from epd.collector.owner import Owner
 from epd.collector.pace import Pace
 from epd.collector.pins import Pins
 from epd.collector.records import Record, Records
+from epd.collector.relief import Relief, volume
 from epd.collector.result import Cause, VolumeFacts
 from epd.collector.scan import Scanner
 from epd.collector.survey import Survey
 from epd.collector.sweep import TEMPORARY_AGE, Sweep
 from epd.collector.trash import Purge, version_of
 from epd.collector.versions import Versions
-from epd.collector.watermark import Need, Pressure, pressure
+from epd.collector.watermark import pressure
 from epd.connector import layout as names
 
 TRASH_SLICE: Final = 5.0
@@ -56,11 +56,12 @@ class Round:
     records: Records
     survey: Survey | None
     """Of an earlier pass; replaced by a newer one."""
+    resumes: bool
+    """Whether the last pass ended before its work did."""
     reading: Reading | None = None
     liveness: Liveness | None = None
     standings: tuple[Standing, ...] = ()
     volume: VolumeFacts = field(default_factory=VolumeFacts)
-    pressed: Pressure = field(default_factory=lambda: Pressure(needs=(), over=False, foreign_dominates=False))
     rescanned: bool = False
     more: bool = False
     pins: int = 0
@@ -69,6 +70,11 @@ class Round:
     def deletes(self) -> bool:
         """Whether anything on disk may change."""
         return self.policy.enabled and not self.policy.dry_run
+
+    @property
+    def asked_well(self) -> bool:
+        """Whether the API server's answer may be acted on."""
+        return self.liveness is not None and self.liveness.valid
 
     def run(self) -> None:
         """Make the pass. Raises OSError if the root or its housekeeping itself cannot be read."""
@@ -85,7 +91,9 @@ class Round:
         self._look(layouts, reading)
         self._purge()
         if reading is not None and self.survey is not None:
-            self._evict(layouts, reading, self.survey)
+            # What a dry run only pretends to free stays in the count.
+            self._evict(layouts, reading, copy.deepcopy(self.survey) if self.policy.dry_run else self.survey)
+        if reading is not None and self.survey is not None:
             self._sweep(layouts, reading, self.survey)
         self.volume = volume(self.files, self.house)
 
@@ -159,7 +167,7 @@ class Round:
         old = self.survey
         if old is not None and old.key == surveys.key(layouts, self.policy):
             young = self.clock() - old.taken < SURVEY_LIFETIME
-            if young and pressure(self.volume, old.ours, old.used_by_version, self.policy).over:
+            if young and (self.resumes or pressure(self.volume, old.ours, old.used_by_version, self.policy).over):
                 return
         now = reading.now if reading is not None else 0.0
         began = self.clock()
@@ -197,78 +205,32 @@ class Round:
             return
         if gone:
             del self.survey.trash[name]
+            self.survey.trash_since.pop(name, None)
             return
         tally.used_bytes = max(0, tally.used_bytes - (self.ledger.freed[Cause.DEAD_VERSION] - before[0]))
         tally.entries = max(0, tally.entries - (self.ledger.removed[Cause.DEAD_VERSION] - before[1]))
 
     def _evict(self, layouts: Mapping[str, Layout], reading: Reading, survey: Survey) -> None:
-        self.volume = volume(self.files, self.house)
-        self.pressed = pressure(self.volume, survey.ours, survey.used_by_version, self.policy)
-        if self.pressed.foreign_dominates:
-            self.ledger.trouble(
-                Reason.FOREIGN_DATA_DOMINATES,
-                "what is not ours exceeds the high watermark by itself; nothing goes for it",
-            )
-        allowed = self.liveness is not None and self.liveness.valid and self.policy.enabled
-        if not allowed or not reading.reliable or reading.steady < self.policy.min_idle:
-            return
-        self.pace.begin(math.inf)
-        eviction = Eviction(
+        relief = Relief(
             files=self.files,
-            device=self.house.device,
+            house=self.house,
+            policy=self.policy,
             ledger=self.ledger,
             pace=self.pace,
             clock=self.clock,
-            now=reading.now,
-            dry_run=self.policy.dry_run,
-            gone=survey.gone,
+            layouts=layouts,
+            reading=reading,
+            survey=survey,
         )
-        self._evict_old(eviction, layouts, reading, survey)
-        for need in self.pressed.needs:
-            self._evict_for(need, eviction, layouts, reading, survey)
-        after = pressure(volume(self.files, self.house), survey.ours, survey.used_by_version, self.policy)
-        if self.pressed.needs and after.needs and not self.rescanned:
+        relief.look()
+        if not self.asked_well or not self.policy.enabled:
+            return
+        if relief.evict() and not self.rescanned:
             self.more, self.survey = not self.stopping(), None
 
-    def _evict_old(self, eviction: Eviction, layouts: Mapping[str, Layout], reading: Reading, survey: Survey) -> None:
-        if self.policy.entry_ttl is None:
-            return
-        before = reading.now - max(self.policy.entry_ttl, self.policy.min_idle)
-        oldest = survey.everything.bucket(before)
-        if any(survey.everything.counts[oldest:]):
-            rule = Rule(cause=Cause.TTL, idle_before=before, reference=survey.everything)
-            self._stream(eviction, layouts, rule, survey, None)
-
-    def _evict_for(
-        self, need: Need, eviction: Eviction, layouts: Mapping[str, Layout], reading: Reading, survey: Survey
-    ) -> None:
-        histogram = survey.everything
-        if need.versions is not None:
-            histogram = next(group for versions, group in survey.groups if versions == need.versions)
-        cutoff = histogram.cutoff(need.need_bytes, need.need_entries)
-        if cutoff is None:
-            return
-        before = reading.now - self.policy.min_idle
-        rule = Rule(cause=need.cause, idle_before=before, reference=histogram, cutoff=cutoff)
-        self._stream(eviction, layouts, rule, survey, need.versions)
-
-    def _stream(
-        self,
-        eviction: Eviction,
-        layouts: Mapping[str, Layout],
-        rule: Rule,
-        survey: Survey,
-        only: frozenset[str] | None,
-    ) -> None:
-        for version in sorted(survey.versions):
-            layout = layouts[version]
-            chosen = surveys.may_evict(layout, self.policy) and (only is None or version in only)
-            if chosen and not eviction.evict(version, layout, rule, root=self.house.root):
-                return
-
     def _sweep(self, layouts: Mapping[str, Layout], reading: Reading, survey: Survey) -> None:
-        allowed = self.liveness is not None and self.liveness.valid and self.policy.enabled
-        if not self.rescanned or not allowed or not reading.reliable or reading.steady < TEMPORARY_AGE:
+        allowed = self.rescanned and self.asked_well and self.policy.enabled
+        if not allowed or not reading.reliable or reading.steady < TEMPORARY_AGE:
             return
         sweep = Sweep(
             files=self.files, house=self.house, ledger=self.ledger, now=reading.now, dry_run=self.policy.dry_run
@@ -280,16 +242,3 @@ class Round:
         trash = {version_of(name) or "" for name in survey.trash}
         marked = {one.version for one in self.standings if one.condemned is not None}
         sweep.housekeeping({*live, *survey.versions, *trash, *marked})
-
-
-def volume(files: Files, house: House) -> VolumeFacts:
-    """Return the usage; capacity is what a user without privileges can have, as df has it. Raises OSError."""
-    found = files.fstatvfs(house.root)
-    used = (found.f_blocks - found.f_bfree) * found.f_frsize
-    used_inodes = found.f_files - found.f_ffree
-    return VolumeFacts(
-        capacity_bytes=used + found.f_bavail * found.f_frsize,
-        used_bytes=used,
-        capacity_inodes=used_inodes + found.f_favail if found.f_files else 0,
-        used_inodes=used_inodes if found.f_files else 0,
-    )

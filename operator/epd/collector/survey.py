@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from epd.collector.files import directory
@@ -51,6 +52,11 @@ class Survey:
             trash_bytes=sum(tally.used_bytes for tally in self.trash.values()),
             trash_entries=sum(tally.entries for tally in self.trash.values()),
         )
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything could be looked at."""
+        return all(tally.complete for tally in (*self.versions.values(), *self.trash.values()))
 
     @property
     def used_by_version(self) -> Mapping[str, int]:
@@ -127,8 +133,11 @@ def _count_trash(survey: Survey, scanner: Scanner, house: House, layouts: Mappin
             continue
         layout = layouts.get(version) or _layout_of(scanner, name, trash)
         tally = _scan(scanner, name, trash, layout, Histogram(survey.everything.reference))
-        if tally is not None:
-            survey.trash[name] = tally
+        if tally is None:
+            continue
+        survey.trash[name] = tally
+        with suppress(OSError):  # rename(2) sets it; a sub-directory that goes sets it again, so it tells of stagnation
+            survey.trash_since[name] = scanner.files.stat(name, dir_fd=trash, follow_symlinks=False).st_ctime
 
 
 def _layout_of(scanner: Scanner, name: str, dir_fd: int) -> Layout:

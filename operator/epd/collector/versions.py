@@ -61,7 +61,10 @@ class Versions:
             return None
         try:
             return self.files.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-        except FileNotFoundError:
+        except OSError as error:
+            # What cannot be looked at has no mark, or is not there: either way its grace begins anew.
+            if error.errno != errno.ENOENT:
+                self.ledger.error("stat", error)
             return None
 
     def carry_out(self, steps: Sequence[Step]) -> None:
@@ -96,7 +99,10 @@ class Versions:
 
     def _condemn(self, step: Step) -> None:
         condemned = self.house.parts.get(names.CONDEMNED)
-        if condemned is None or self.policy.dry_run:
+        if self.policy.dry_run:
+            self._list(step.version)
+            return
+        if condemned is None:
             return
         try:
             self.files.close(self.files.open(step.version, _MARK, names.FILE_MODE, dir_fd=condemned))
@@ -142,27 +148,41 @@ class Versions:
     def _remove(self, step: Step) -> None:
         trash = self.house.parts.get(names.TRASH)
         try:
-            with directory(self.files, step.version, dir_fd=self.house.root) as fd:
-                before = self.files.fstat(fd)
-                tally = self.scanner.scan(fd, self.layouts[step.version], Histogram(self.reading.now))
+            before, tally = self._look(step.version)
             if not self._unused(step, tally):
                 return
             if self.policy.dry_run:
-                age = self.reading.now - tally.newest if tally.entries else None
-                self.ledger.list_victim(step.version, Cause.DEAD_VERSION, tally.used_bytes, age)
-                self.ledger.removed[Cause.DEAD_VERSION] += tally.entries
-                self.ledger.freed[Cause.DEAD_VERSION] += tally.used_bytes
-                return
-            if trash is not None:
+                self._name(step.version, tally)
+            elif trash is not None:
                 self._rename(step, before, trash)
         except FileNotFoundError:
             return  # another collector was faster
         except OSError as error:
             self.ledger.error("rename", error)
 
+    def _look(self, version: str) -> tuple[os.stat_result, Tally]:
+        with directory(self.files, version, dir_fd=self.house.root) as fd:
+            return self.files.fstat(fd), self.scanner.scan(fd, self.layouts[version], Histogram(self.reading.now))
+
+    def _list(self, version: str) -> None:
+        """Say in a dry run that a version would be condemned now and removed after its grace."""
+        try:
+            self._name(version, self._look(version)[1])
+        except OSError as error:
+            self.ledger.error("open", error)
+
+    def _name(self, version: str, tally: Tally) -> None:
+        age = self.reading.now - tally.newest if tally.entries else None
+        self.ledger.list_victim(version, Cause.DEAD_VERSION, tally.used_bytes, age)
+        self.ledger.removed[Cause.DEAD_VERSION] += tally.entries
+        self.ledger.freed[Cause.DEAD_VERSION] += tally.used_bytes
+
     def _unused(self, step: Step, tally: Tally) -> bool:
         """Tell whether nobody reads or writes the version; otherwise the set of live versions misses somebody."""
         if not tally.complete:
+            self.ledger.trouble(
+                Reason.COLLECTION_FAILED, f"version {step.version} cannot be read in full, so it is kept"
+            )
             return False
         recent = step.grace > 0 and tally.newest > self.reading.now - step.grace
         if not recent and not tally.pinned:
