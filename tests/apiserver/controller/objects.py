@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 from typing import Any
 
+from apiserver.controller.operator import eventually
 from apiserver.server import Namespace
+from epd.api import names
+from epd.manifests.connector_sources import connector_sources
+from epd.topology.canonical import digest
 
 SPEC: dict[str, Any] = {
     "model": {"name": "Qwen/Qwen2.5-VL-3B-Instruct"},
@@ -23,6 +28,7 @@ SPEC: dict[str, Any] = {
 }
 
 CHILDREN = {
+    f"configmap/{names.connector_config_map('qwen', digest(connector_sources(), length=10))}",
     "serviceaccount/qwen-engine",
     "serviceaccount/qwen-proxy",
     "role.rbac.authorization.k8s.io/qwen-proxy",
@@ -33,16 +39,23 @@ CHILDREN = {
     "deployment.apps/qwen-prefilldecode",
     "deployment.apps/qwen-proxy",
 }
-KINDS = "serviceaccounts,roles,rolebindings,pvc,services,deployments,jobs,controllerrevisions"
+COLLECTOR = {
+    "serviceaccount/qwen-encoder-cache-collector",
+    "role.rbac.authorization.k8s.io/qwen-encoder-cache-collector",
+    "rolebinding.rbac.authorization.k8s.io/qwen-encoder-cache-collector",
+    "deployment.apps/qwen-encoder-cache-collector",
+}
+"""Made as soon as an engine pod that mounts the claim has a node."""
+KINDS = "serviceaccounts,roles,rolebindings,pvc,services,configmaps,deployments,jobs,controllerrevisions"
 
 
-def epd(spec: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    """An object named `qwen`; top-level members of the spec replaced, None removes one."""
+def epd(spec: dict[str, Any] | None = None, *, name: str = "qwen", **changes: Any) -> dict[str, Any]:
+    """An object; top-level members of the spec replaced, None removes one."""
     merged = {**copy.deepcopy(SPEC if spec is None else spec), **changes}
     return {
         "apiVersion": "epd.dev/v1alpha1",
         "kind": "EPDDeployment",
-        "metadata": {"name": "qwen"},
+        "metadata": {"name": name},
         "spec": {key: value for key, value in merged.items() if value is not None},
     }
 
@@ -53,21 +66,42 @@ def children(namespace: Namespace) -> set[str]:
     return {name for name in names if not name.startswith("controllerrevision")}
 
 
+def collectors(namespace: Namespace) -> dict[str, list[str]]:
+    """Names of the owners of each collector."""
+    found = namespace.get("deployments", "-l", names.LABEL_COLLECTOR)["items"]
+    return {d["metadata"]["name"]: [o["name"] for o in d["metadata"].get("ownerReferences", [])] for d in found}
+
+
 def versions(namespace: Namespace) -> dict[str, str]:
     """resourceVersion of everything in the namespace that the operator writes, the parent included."""
     found = namespace.get(f"{KINDS},epd,events")["items"]
     return {f"{o['kind']}/{o['metadata']['name']}": o["metadata"]["resourceVersion"] for o in found}
 
 
-def condition(namespace: Namespace, type_: str) -> tuple[str, str]:
+def settled(namespace: Namespace) -> None:
+    """Wait until two looks a moment apart see the same versions."""
+    before: dict[str, str] = {}
+
+    def still() -> bool:
+        nonlocal before
+        now = versions(namespace)
+        time.sleep(0.5)
+        same, before = now == before, now
+        return same
+
+    eventually(still)
+
+
+def condition(namespace: Namespace, type_: str, *, name: str = "qwen") -> tuple[str, str]:
     """Status and reason; ("", "") before there is one."""
-    found = namespace.get("epd", "qwen").get("status", {}).get("conditions", [])
+    found = namespace.get("epd", name).get("status", {}).get("conditions", [])
     return next(((c["status"], c["reason"]) for c in found if c["type"] == type_), ("", ""))
 
 
 def roll_out(namespace: Namespace) -> None:
     """Play the other controllers: claims bound and checked, every Deployment as asked, one ready pod each."""
-    _status(namespace, "pvc", "qwen-encoder-cache", {"phase": "Bound", "capacity": {"storage": "10Gi"}})
+    for claim in namespace.get("pvc")["items"]:
+        _status(namespace, "pvc", claim["metadata"]["name"], {"phase": "Bound", "capacity": {"storage": "10Gi"}})
     for deployment in namespace.get("deployments")["items"]:
         count, name = deployment["spec"]["replicas"], deployment["metadata"]["name"]
         counters = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), count)
@@ -92,8 +126,10 @@ def _status(namespace: Namespace, kind: str, name: str, status: dict[str, Any]) 
 def _pod(namespace: Namespace, name: str, template: dict[str, Any]) -> None:
     containers = [{"name": c["name"], "image": c["image"]} for c in template["spec"]["containers"]]
     metadata = {"name": f"{name}-0", "labels": template["metadata"]["labels"]}
+    volumes = [v for v in template["spec"].get("volumes", []) if "persistentVolumeClaim" in v]
     # Nobody makes the default service account here, and the admission plugin would wait for it.
-    spec = {"nodeName": "n1", "serviceAccountName": "qwen-engine", "automountServiceAccountToken": False}
+    account = template["spec"].get("serviceAccountName")
+    spec = {"nodeName": "n1", "serviceAccountName": account, "automountServiceAccountToken": False, "volumes": volumes}
     namespace.apply(
         {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, "containers": containers}}
     )

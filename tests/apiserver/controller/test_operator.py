@@ -6,7 +6,18 @@ from typing import Any
 import pytest
 import yaml
 
-from apiserver.controller.objects import CHILDREN, children, condition, epd, finish_jobs, roll_out, versions
+from apiserver.controller.objects import (
+    CHILDREN,
+    COLLECTOR,
+    children,
+    collectors,
+    condition,
+    epd,
+    finish_jobs,
+    roll_out,
+    settled,
+    versions,
+)
 from apiserver.controller.operator import Operator, eventually, running
 from apiserver.server import ApiServer, Namespace
 from epd.controller.permissions import PERMISSIONS
@@ -14,25 +25,14 @@ from epd.controller.permissions import PERMISSIONS
 pytestmark = pytest.mark.apiserver
 
 
-def settled(namespace: Namespace, operator: Operator) -> None:
-    """Wait until two looks a moment apart see the same versions."""
-    before: dict[str, str] = {}
-
-    def still() -> bool:
-        nonlocal before
-        now = versions(namespace)
-        time.sleep(0.5)
-        same, before = now == before, now
-        return same
-
-    eventually(still)
-
-
 def brought_up(namespace: Namespace, operator: Operator, **changes: Any) -> None:
     namespace.apply(epd(**changes))
     eventually(lambda: children(namespace) == CHILDREN, about=operator.log.read_text)
     roll_out(namespace)
     eventually(lambda: any(c.startswith("job.batch/") for c in children(namespace)), about=operator.log.read_text)
+    eventually(
+        lambda: collectors(namespace) == {"qwen-encoder-cache-collector": ["qwen"]}, about=operator.log.read_text
+    )
     finish_jobs(namespace)
     eventually(lambda: condition(namespace, "Ready")[0] == "True", about=operator.log.read_text)
 
@@ -48,14 +48,14 @@ def test_every_child_is_made_and_ready_follows(operator: Operator, namespace: Na
 
 def test_the_second_reconcile_writes_nothing(operator: Operator, namespace: Namespace) -> None:
     brought_up(namespace, operator)
-    settled(namespace, operator)
+    settled(namespace)
     before, sent = versions(namespace), operator.writes()
     done = operator.metric("controller_runtime_reconcile_total")
     # An annotation of somebody else: an event that makes a reconcile, and nothing for us to do.
     namespace.kubectl("annotate", "epd", "qwen", "a=b")
     namespace.kubectl("annotate", "service", "qwen", "a=b")
     eventually(lambda: operator.metric("controller_runtime_reconcile_total") >= done + 2)
-    settled(namespace, operator)
+    settled(namespace)
     after = versions(namespace)
     assert {name for name in after if after[name] != before[name]} == {"EPDDeployment/qwen", "Service/qwen"}
     assert operator.writes() == sent
@@ -65,13 +65,13 @@ def test_a_restart_changes_nothing(api_server: ApiServer, namespace: Namespace, 
     flags = (f"--namespace={namespace.name}",)
     with running(api_server.kubeconfig, tmp_path, *flags) as operator:
         brought_up(namespace, operator)
-        settled(namespace, operator)
+        settled(namespace)
         before = versions(namespace)
         assert operator.stop() == 0
     with running(api_server.kubeconfig, tmp_path, *flags) as operator:
         eventually(lambda: operator.metric("controller_runtime_reconcile_total") >= 1)
-        settled(namespace, operator)
-        assert operator.writes() == len(CHILDREN)  # one apply each, none of which changed anything
+        settled(namespace)
+        assert operator.writes() == len(CHILDREN) + len(COLLECTOR)  # one apply each, none of which changed anything
     assert versions(namespace) == before
 
 
