@@ -34,6 +34,7 @@ class Tier:
     prepare: tuple[str, ...] = ()
     """What the harness (`python -m cluster VERB`) makes first; a verb waits for another run that is at it."""
     commands: tuple[tuple[str, ...], ...] = ()
+    runner: tuple[str, ...] = (sys.executable, "-m", "pytest")
     paths: tuple[str, ...] = ()
     marker: str = ""
 
@@ -58,6 +59,14 @@ TIERS = (
         paths=("tests/unit", "tests/golden"),
     ),
     Tier(name="protocol", says="the proxy over loopback sockets", budget=120, paths=("tests/protocol",)),
+    Tier(
+        name="engine",
+        says="the connector in vLLM's real scheduler and engine core",
+        budget=180,
+        prepare=("engine",),
+        runner=(sys.executable, "-m", "engine"),
+        paths=(".",),  # of tests/engine, in vLLM's interpreter
+    ),
     Tier(
         name="simulation",
         says="the reconciler on a simulated cluster with faults",
@@ -135,7 +144,7 @@ def run(tier: Tier) -> Outcome:
         report = CACHE / f"junit-{tier.name}.xml"
         report.unlink(missing_ok=True)
         select = ("-m", tier.marker) if tier.marker else ()
-        command = (sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", "--durations=5", *select, *tier.paths)
+        command = (*tier.runner, "-q", f"--junitxml={report}", "--durations=5", *select, *tier.paths)
         done = subprocess.run(command, cwd=ROOT, env=environment)
         if report.exists():
             count(report, outcome)

@@ -1,4 +1,4 @@
-"""Runs pytest under the interpreter of the engine environment: `python -m engine [pytest's arguments]`.
+"""Runs pytest under the engine's interpreter: `python -m engine [pytest's arguments]`, its files named from here.
 
 vLLM is not in the development environment, and pytest is not in vLLM's: pytest's packages come last on `sys.path`, so
 that everything both have is vLLM's. Exit status: pytest's.
@@ -40,8 +40,8 @@ def inside(arguments: list[str]) -> int:
     sys.path[0] = str(HERE.parent)
     import pytest
 
-    chosen = [argument for argument in arguments if not argument.startswith("-")]
-    return pytest.main(["-c", str(HERE / "pytest.ini"), *arguments, *([] if chosen else [str(HERE)])])
+    os.chdir(HERE)
+    return pytest.main(arguments)
 
 
 if __name__ == "__main__":

@@ -49,3 +49,5 @@ def start(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[...,
     yield one
     for engine in started:
         engine.close()
+    for engine in started:
+        assert engine.script.wrong == engine.may_be_wrong

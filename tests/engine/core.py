@@ -23,7 +23,7 @@ from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.request import Request
 
-from engine.pretended import PretendedExecutor, Script
+from engine.pretended import PretendedExecutor, Script, embedding
 
 MODEL = Path(__file__).parents[1] / "models" / "tinyvlm" / "model"
 VERSION = "v1-tiny-0123456789ab"
@@ -57,6 +57,20 @@ def item(identifier: str, offset: int, rows: int, *, pixels: bool = True) -> Mul
     )
 
 
+def publish(root: Path, engine: Any, identifier: str, rows: int, **other: Any) -> Path:
+    """Put an entry of the pretended encoder on disk, or one that differs in width, dtype or version; return where."""
+    from epd_connector.store import Shape, Store
+    from epd_connector.worker import DTYPES
+
+    dtype = other.get("dtype", engine.config.model_config.dtype)
+    tensor = embedding(identifier, rows, other.get("width", engine.script.width), dtype)
+    store = Store(str(root), other.get("version", VERSION), stamp_seconds=0)
+    (root / other.get("version", VERSION)).mkdir(exist_ok=True)
+    shape = Shape(dtype=DTYPES[dtype], rows=rows, width=tensor.shape[1])
+    store.publish(identifier, memoryview(tensor.view(torch.uint8).reshape(-1).numpy()), shape)
+    return Path(store.path(identifier))
+
+
 class Engine:
     """An engine core in this process, its busy loop turned by the test."""
 
@@ -72,6 +86,7 @@ class Engine:
         asynchronous: bool = False,
         prefix_caching: bool = False,
         tokens: int = 256,
+        length: int = 512,
         version: str = VERSION,
         hf_overrides: str = "{}",
     ) -> None:
@@ -79,7 +94,7 @@ class Engine:
         arguments = EngineArgs(
             model=str(MODEL),
             enforce_eager=True,
-            max_model_len=512,
+            max_model_len=length,
             max_num_seqs=8,
             max_num_batched_tokens=max(tokens, 512) if role == "ec_producer" else tokens,
             enable_prefix_caching=prefix_caching,
@@ -109,6 +124,7 @@ class Engine:
         self.connector = self.core.scheduler.ec_connector
         self.answers: dict[str, Answer] = {}
         self.counts: dict[str, Any] = {}
+        self.may_be_wrong: list[str] = []
         self._closed = False
 
     def ask(
@@ -148,10 +164,27 @@ class Engine:
             self.step()
             assert time.monotonic() - began < LONG, "the engine does not come to an end"
 
+    @property
+    def side(self) -> Any:
+        """The connector's deciding half."""
+        return self.connector._scheduler
+
+    def settle(self) -> None:
+        """Wait until nothing is held any more and what was given back is free."""
+        self.until(lambda: self.side.held == 0 and self.connector._copies.used_bytes <= 4096)
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Wait for what threads of the connector do, the engine's loop not turning."""
+        began = time.monotonic()
+        while not holds():
+            time.sleep(0.001)
+            assert time.monotonic() - began < LONG, "it does not happen"
+
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self.core.shutdown()
+            self.core.scheduler.shutdown()  # as EngineCore.shutdown, without its second of collecting garbage
+            self.core.model_executor.shutdown()
 
     def _take(self, output: Any) -> None:
         for one in output.outputs:

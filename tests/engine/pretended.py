@@ -31,7 +31,7 @@ TOKEN = 9
 """What the model samples, always."""
 
 
-class EngineDead(AssertionError):
+class EngineDeadError(AssertionError):
     """What the real model runner would not have survived."""
 
 
@@ -53,8 +53,10 @@ class Script:
     loads: list[str] = field(default_factory=list)
     """Identifiers that were in the encoder cache when a step began to compute and were not encoded there."""
     encodes: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    """Identifiers of embeddings that were not theirs: what the user sees as a wrong colour."""
     gates: dict[int, threading.Event] = field(default_factory=dict)
-    """A rank with a gate waits for it before each step."""
+    """A rank with a gate waits for it before each step that loads."""
     before: dict[int, Any] = field(default_factory=dict)
     """Called by a rank before each step."""
 
@@ -146,7 +148,7 @@ class Worker:
             for index in indices:
                 feature = self.features[request][index]
                 if feature.data is None or all(value.data is None for value in _media(feature)):
-                    raise EngineDead(f"{request} item {index} has no pixels to encode")
+                    raise EngineDeadError(f"{request} item {index} has no pixels to encode")
                 if self.rank == 0:
                     self.script.encodes.append(feature.identifier)
                 done.append((feature.identifier, self._embedding(feature)))
@@ -162,11 +164,11 @@ class Worker:
                     continue
                 tensor = self.cache.get(feature.identifier)
                 if tensor is None:
-                    raise EngineDead(f"Encoder cache miss for {feature.identifier}")
+                    raise EngineDeadError(f"Encoder cache miss for {feature.identifier}")
                 if tensor.shape != (position.get_num_embeds(), self.script.width):
-                    raise EngineDead(f"{tuple(tensor.shape)} does not fit {feature.identifier}")
+                    raise EngineDeadError(f"{tuple(tensor.shape)} does not fit {feature.identifier}")
                 if not torch.equal(tensor, self._embedding(feature)):
-                    raise EngineDead(f"wrong colours for {feature.identifier}")
+                    self.script.wrong.append(feature.identifier)
                 if self.rank == 0 and feature.identifier not in encoded:
                     self.script.loads.append(feature.identifier)
 
@@ -233,7 +235,7 @@ class PretendedExecutor(Executor):
             if task is None:
                 return
             output, part = task
-            if worker.rank in self.script.gates:
+            if worker.rank in self.script.gates and output.ec_connector_metadata.step.loads:
                 self.script.gates[worker.rank].wait()
             if worker.rank in self.script.before:
                 self.script.before[worker.rank](output)

@@ -25,6 +25,8 @@ class Lookup:
 
     want: Want
     since: float
+    """When the requests began to wait; `asked` is when the store was, which is later for who waits for room."""
+    asked: float = 0.0
     task: Task[Found | Missed | Full] | None = None
     again_at: float = 0.0
     crowded: bool = False
@@ -83,16 +85,15 @@ class Lookups:
                 self.leave(key, request)
 
     def _settle(self, key: Key, lookup: Lookup, now: float) -> None:
-        late = now - lookup.since > self._deadline
         task = lookup.task
         if task is None:
             if self._health.suspect:
                 self._end(key, lookup, Missed("suspect"), now)
             elif now >= lookup.again_at:
-                self._search(key, lookup)
+                self._search(key, lookup, now)
         elif task.done:
-            self._outcome(key, lookup, task, now, late=late)
-        elif late or self._health.suspect:
+            self._outcome(key, lookup, task, now)
+        elif (late := now - lookup.asked > self._deadline) or self._health.suspect:
             if task.overdue(now, self._deadline):
                 self._health.doubt()
             task.abandon()
@@ -100,14 +101,16 @@ class Lookups:
                 self._counts.add("probe_timeouts")
             self._end(key, lookup, Missed("timeout" if late else "suspect"), now)
 
-    def _search(self, key: Key, lookup: Lookup) -> None:
+    def _search(self, key: Key, lookup: Lookup, now: float) -> None:
+        lookup.asked = now
         modality, pin = lookup.want.modality, lookup.pin
         lookup.task = self._pool.submit(
             lambda: self._finder.find(key, modality, pin=pin), dispose=self._finder.give_back
         )
 
-    def _outcome(self, key: Key, lookup: Lookup, task: Task[Found | Missed | Full], now: float, *, late: bool) -> None:
+    def _outcome(self, key: Key, lookup: Lookup, task: Task[Found | Missed | Full], now: float) -> None:
         outcome = task.outcome
+        late = now - lookup.since > self._deadline
         if outcome is None:
             self._end(key, lookup, Missed("error"), now)
         elif not isinstance(outcome, Full):
