@@ -7,6 +7,7 @@ pause and inject errors) and a witness that is told of every change. All see the
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import heapq
 import os
@@ -160,6 +161,19 @@ class Files:
         if self.gate is not None:
             self.gate(operation, target, inode)
 
+    def inode_of(self, fd: int) -> Inode:
+        return self._description(fd).inode
+
+    def find(self, path: str) -> tuple[Inode, str, Inode | None]:
+        """Look up a name without following it, as nobody of the history does."""
+        return walk(self.root, path, follow=False, root=self.root)
+
+    def tear(self, fd: int, data: bytes) -> None:
+        """Bring a part of a write to the disk, of a process that ends in it."""
+        description = self._description(fd)
+        with contextlib.suppress(OSError):
+            description.inode.volume.store(description.inode, description.offset, data)
+
     def die(self) -> None:
         """The process is gone: its descriptors close."""
         for description in list(self._open.values()):
@@ -280,11 +294,13 @@ class Files:
 
     def close(self, fd: int) -> None:
         description = self._description(fd)
-        self.pass_gate("close", fd)
         if description.scanning:
             raise AssertionError("a directory is closed in the middle of its scan")
-        del self._open[fd]
-        self.drop(description)
+        try:
+            self.pass_gate("close", fd)
+        finally:  # an error of close(2) comes after the descriptor is gone
+            if self._open.pop(fd, None) is not None:
+                self.drop(description)
 
     def dup(self, fd: int) -> int:
         raise NotImplementedError("not part of the seam")
