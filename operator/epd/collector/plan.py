@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from epd.api.collection import VersionReport, VersionState
 from epd.api.quantity import bytes_text, duration_text
 from epd.collector.inputs import Policy
 from epd.collector.policy import InForce
@@ -61,11 +62,18 @@ def as_table(given: Plan) -> str:
     status = report(given.view)
     parts = [f"{trouble.reason}: {trouble.message}\n" for trouble in status.troubles]
     versions = [
-        (v.name, v.state.value, str(v.entries), bytes_text(v.used_bytes), ", ".join(v.users) or "-")
+        (
+            v.name,
+            _state(v, given.view),
+            v.since or "-",
+            str(v.entries),
+            bytes_text(v.used_bytes),
+            ", ".join(v.users) or "-",
+        )
         for v in status.versions
     ]
     if versions:
-        parts.append(_columns(("VERSION", "STATE", "ENTRIES", "USED", "USERS"), versions))
+        parts.append(_columns(("VERSION", "STATE", "SINCE", "ENTRIES", "USED", "USERS"), versions))
     victims = [
         (v.path, v.cause.value, bytes_text(v.used_bytes), "-" if v.age is None else duration_text(v.age))
         for v in given.victims
@@ -79,6 +87,13 @@ def as_table(given: Plan) -> str:
         else "nothing would be removed\n"
     )
     return "\n".join(parts)
+
+
+def _state(version: VersionReport, view: View) -> str:
+    """For people also what is about to be condemned: a plan condemns nothing."""
+    answer = view.liveness
+    dead = answer is not None and answer.valid and version.name not in answer.live
+    return "Unused" if dead and version.state is VersionState.LIVE else version.state.value
 
 
 def _columns(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -18,7 +18,8 @@ LAST = PassResult(
     freed={Cause.DEAD_VERSION: 3 << 30},
     versions=(
         VersionFacts(name="v", state=State.LIVE, entries=7, used_bytes=45 << 20, users=("a", "b")),
-        VersionFacts(name="w", state=State.CONDEMNED, entries=9, used_bytes=3 << 30),
+        VersionFacts(name="w", state=State.CONDEMNED, entries=9, used_bytes=3 << 30, since=9),
+        VersionFacts(name="x", state=State.LIVE),
     ),
 )
 
@@ -34,9 +35,10 @@ def test_a_plan_is_made_as_if_collection_were_enabled_and_changes_nothing() -> N
 
 def test_as_a_table() -> None:
     assert as_table(made(FIRST, LAST)) == (
-        "VERSION   STATE       ENTRIES   USED   USERS\n"
-        "v         Live        7         45Mi   a, b\n"
-        "w         Condemned   9         3Gi    -\n"
+        "VERSION   STATE       SINCE                  ENTRIES   USED   USERS\n"
+        "v         Live        -                      7         45Mi   a, b\n"
+        "w         Condemned   1970-01-01T00:00:09Z   9         3Gi    -\n"
+        "x         Unused      -                      0         0      -\n"
         "\n"
         "VICTIM                 REASON         SIZE   IDLE\n"
         "v/0a/0ab.safetensors   ttl            4Ki    25h\n"
@@ -67,4 +69,4 @@ def test_as_json() -> None:
         "wouldRemoveEntries": 11,
         "wouldFreeBytes": 8192 + (3 << 30),
     }
-    assert [version["name"] for version in status["versions"]] == ["v", "w"]
+    assert [version["name"] for version in status["versions"]] == ["v", "w", "x"]
