@@ -201,6 +201,16 @@ def test_an_entry_with_any_byte_changed_is_refused_or_gives_its_payload(tmp_path
             assert usable(tmp_path) == Reason.CHECKSUM
 
 
+def test_an_entry_with_zeros_for_its_payload_is_written_again(tmp_path: Path) -> None:
+    """As a power loss leaves it: of the right length, with a good header."""
+    made = prepared(tmp_path)
+    made.publish(NAME, PAYLOAD, SHAPE)
+    whole = entry(tmp_path).read_bytes()
+    entry(tmp_path).write_bytes(whole[: -len(PAYLOAD)] + bytes(len(PAYLOAD)))
+    assert made.publish(NAME, PAYLOAD, SHAPE) == Published(24, already=False)
+    assert entry(tmp_path).read_bytes() == whole
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
