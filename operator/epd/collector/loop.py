@@ -31,6 +31,9 @@ STOP_SECONDS: Final = 20.0
 """For a pass to end after SIGTERM: within the pod's 30 s, also with what the kubelet takes."""
 STUCK_SECONDS: Final = 60.0
 """Without a tick of the main thread, which does nothing but wait: twelve of its rounds."""
+QUIET_SECONDS: Final = 300.0
+"""Without a sign of life from a pass: more than all lists of one answer may take (`apiserver.LIST_SECONDS`), so it is
+the volume that does not answer."""
 LOST_SECONDS: Final = 3600.0
 """Without a sign of life from a pass: a defect of ours that only a restart ends, or a file server that is down, which a
 restart an hour does not harm."""
@@ -231,7 +234,9 @@ class Loop:
 
     def _silent(self, now: float) -> float | None:
         """Since when the volume has not answered; a look that is merely late is not told."""
-        return None if now - self._looked.at <= 2 * self._poll else self._looked.at
+        if now - self._looked.at > 2 * self._poll:
+            return self._looked.at
+        return self._alive if self._began is not None and now - self._alive > QUIET_SECONDS else None
 
 
 def _tell(result: PassResult) -> None:

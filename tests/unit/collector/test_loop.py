@@ -9,7 +9,7 @@ import pytest
 
 from epd.collector.asking import Brief
 from epd.collector.inputs import Claim, Liveness, Policy
-from epd.collector.loop import LOST_SECONDS, STUCK_SECONDS, Loop
+from epd.collector.loop import LOST_SECONDS, QUIET_SECONDS, STUCK_SECONDS, Loop
 from epd.collector.policy import InForce
 from epd.collector.result import PassResult
 from epd.collector.seen import Root
@@ -267,6 +267,21 @@ def test_it_answers_while_the_volume_hangs() -> None:
         assert run.loop.stopping() is False
         assert run.loop.unhealthy() == "", "a question of the pass is a sign of life"
         released.set()
+
+
+def test_a_pass_that_hangs_is_told_although_usage_can_be_read() -> None:
+    """As on a frozen file system: reads go on, writes hang."""
+    with running() as run:
+        assert run.collects.begins()
+        run.clock.now += QUIET_SECONDS
+        until(lambda: run.loop._looked.at == run.clock.now)
+        assert run.loop.view().silent is None
+        run.clock.now += 1
+        until(lambda: run.loop._looked.at == run.clock.now)
+        assert run.loop.view().silent == 100
+        run.collects.end()
+        until(lambda: run.loop.running is None)
+        assert run.loop.view().silent is None
 
 
 def test_usage_that_cannot_be_read_is_silence() -> None:
