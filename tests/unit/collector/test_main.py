@@ -20,8 +20,11 @@ from epd.collector import main as program
 from epd.collector.inputs import Ask, Claim, Policy
 from epd.collector.main import build_parser, main, usage
 from epd.collector.result import Cause, PassResult, Victim
+from epd.connector.entry import Shape
+from epd.connector.records import Record
+from epd.connector.store import Store
 from unit.collector.fake_api import FakeApi, refusal, serving
-from unit.collector.listed import CLAIM, namespace_ai, raw_epd
+from unit.collector.listed import CLAIM, EPDS, epd, namespace_ai, raw_epd
 
 VICTIM = Victim(path="v/x", cause=Cause.TTL, used_bytes=4096, age=60)
 
@@ -124,11 +127,29 @@ def test_a_plan_goes_on_until_nothing_is_left(
 
 
 def test_a_plan_of_what_is_disabled(api: FakeApi, passes: type[Passes], capsys: pytest.CaptureFixture[str]) -> None:
-    api.collections["/apis/epd.dev/v1alpha1/namespaces/ai/epddeployments"] = [raw_epd(collection={"enabled": False})]
+    api.collections[EPDS] = [raw_epd(collection={"enabled": False})]
     assert ended(flags(api, "plan", "--output=json")) == 0
     document = json.loads(capsys.readouterr().out)
     assert [victim["path"] for victim in document["victims"]] == ["v/x", "v/x"]
     assert [trouble["reason"] for trouble in document["status"]["troubles"]] == ["CollectionDisabled"]
+
+
+def test_a_plan_of_a_directory_names_the_dead_and_changes_nothing(
+    api: FakeApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the real `Collection`, on entries that a connector wrote."""
+    live, dead = epd().version, "v1-dead-0123456789ab"
+    for version in (live, dead):
+        store = Store(str(tmp_path), version, stamp_seconds=1)
+        store.prepare(Record(version=version, claim="ai/ec", layout="Managed", created="2026-11-29T20:00:00Z"))
+        store.publish("item", bytes(64), Shape(dtype="BF16", rows=2, width=16))
+    before = sorted(tmp_path.rglob("*"))
+    api.collections[EPDS] = [raw_epd(collection={"versionGracePeriod": "0s"})]
+    assert ended([*flags(api, "plan", "--output=json"), f"--root={tmp_path}"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [(victim["path"], victim["reason"]) for victim in document["victims"]] == [(dead, "dead-version")]
+    assert {version["name"] for version in document["status"]["versions"]} == {live, dead}
+    assert [path for path in sorted(tmp_path.rglob("*")) if "probe" not in path.parts] == before
 
 
 def test_no_plan_without_the_api_server_or_the_claim(
@@ -182,8 +203,9 @@ def test_the_process_serves_and_ends_on_sigterm(api: FakeApi, tmp_path: Path) ->
                 return bytes(answer.read())
 
         assert get("/healthz") == get("/readyz") == b"ok\n"
-        status = CollectorReport.model_validate_json(get("/status"))
-        assert (status.claim, status.sub_path) == ("ec", "")
+        while not (status := CollectorReport.model_validate_json(get("/status"))).passes:
+            assert process.poll() is None
+        assert (status.claim, status.sub_path, status.owned, status.troubles) == ("ec", "", True, ())
         assert b'epd_gc_pass_failures_total{claim="ec",sub_path=""} 0.0' in get("/metrics")
         process.send_signal(signal.SIGTERM)
         process.stderr.read()
