@@ -1,4 +1,4 @@
-"""The API server of a history: objects that come and go, answers that fail, dawdle or lie, and the truth beside them."""
+"""The API server of a history: objects that come and go, answers that fail, dawdle or lie, and the truth."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ T = TypeVar("T")
 Raw = dict[str, Any]
 NAMESPACE = "ai"
 CLAIM = "cache"
+FOREIGN_VERSIONS = (
+    "v1-stranger-0123456789ab",
+    "v1-theirs-0123456789ab",
+    "v1-linked-0123456789ab",
+    "v1-mounted-0123456789ab",
+)
+"""Names of versions that nobody may touch: without a record, of another claim, a symbolic link, a mount."""
 
 
 def _frozen_spec(salt: int, connector: str, policy: tuple[tuple[str, Any], ...]) -> Raw:

@@ -99,7 +99,7 @@ class Oracle:
     # Where a change happens
 
     def place(self, parent: Inode) -> tuple[str, ...] | None:
-        """Return the names from the root to a directory; None for one that is not on the volume, or hangs in the air."""
+        """Return the names from the root to a directory; None for one that is not on the volume."""
         names: list[str] = []
         while parent is not self.volume.root:
             if parent.volume is not self.volume or parent.parent is None or not parent.nlink:
@@ -244,7 +244,7 @@ class Oracle:
         if look is None:
             self.check(9, False, f"{what} without a look at its heartbeat")
             return
-        start, end, answer, _ = self._answer(process)
+        _, _, answer, _ = self._answer(process)
         silence = look.server - look.mtime + self.jumps + _SLACK
         absent = answer.valid and uid not in answer.pods and silence >= SILENCE_WITHOUT_POD * SECOND
         self.check(9, absent or silence >= SILENCE * SECOND, f"{what}: pod absent {absent}, silence {silence / SECOND}")

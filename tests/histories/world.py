@@ -18,24 +18,19 @@ from epd.collector.policy import NOTHING
 from epd.collector.result import PassResult
 from epd.collector.seen import Root
 from epd.connector import layout
-from histories.cluster import CLAIM, NAMESPACE, Api, Cluster, version_of
+from histories.cluster import CLAIM, FOREIGN_VERSIONS, NAMESPACE, Api, Cluster, version_of
 from histories.engines import IDENTIFIERS, ROOT, EngineDied, Example, Managed
 from histories.memory_fs import Files
 from histories.memory_tree import Inode, Volume, everything
 from histories.oracle import Oracle
 from histories.process import Habits, Process, Site
 from histories.schedule import SECOND, Schedule
+from histories.settle import settle
 
 EPOCH = 1_795_000_000 * SECOND
 GRAIN = 4_000_000
 """ns; of the time stamps of Linux's file systems at 250 Hz."""
 MOST_STEPS = 60_000
-FOREIGN_VERSIONS = (
-    "v1-stranger-0123456789ab",
-    "v1-theirs-0123456789ab",
-    "v1-linked-0123456789ab",
-    "v1-mounted-0123456789ab",
-)
 
 
 def _policy(rng: random.Random) -> tuple[tuple[str, Any], ...]:
@@ -87,13 +82,13 @@ class Scenario:
 def draw(rng: random.Random) -> Scenario:
     hostile = rng.random() < 0.1
     return Scenario(
-        seconds=rng.choice((2400.0, 4800.0, 7200.0)),
+        seconds=rng.choice((1200.0, 2400.0, 4800.0)),
         policy=_policy(rng),
         collectors=rng.choice((1, 2, 2, 2, 3)),
         intruder=rng.random() < 0.1,
         identifiers=rng.choice((3, 6, len(IDENTIFIERS))),
-        engine_pace=rng.choice(((5.0, 900.0), (0.05, 400.0), (60.0, 2000.0))),
-        pass_pace=rng.choice(((60.0, 900.0), (20.0, 400.0), (300.0, 1500.0))),
+        engine_pace=rng.choice(((5.0, 900.0), (0.05, 600.0), (60.0, 2000.0))),
+        pass_pace=rng.choice(((60.0, 1200.0), (20.0, 900.0), (300.0, 1500.0))),
         blocks=rng.choice((24, 60, 400)),
         full=rng.choice((errno.ENOSPC, errno.EDQUOT)),
         foreign=rng.random() < 0.5,
@@ -296,7 +291,7 @@ class World:
         )
 
     def _collect(self, process: Process, intruder: bool) -> None:
-        passes = self._passes(process, intruder)
+        passes = self.passes(process, intruder=intruder)
         while True:
             process.sleep(self.schedule.log_uniform(*self.scenario.pass_pace))
             result = passes()
@@ -304,7 +299,7 @@ class World:
             while result is not None and result.more and again < 3:
                 result, again = passes(), again + 1
 
-    def _passes(self, process: Process, intruder: bool) -> Callable[[], PassResult | None]:
+    def passes(self, process: Process, *, intruder: bool = False) -> Callable[[], PassResult | None]:
         """Return what makes one pass, as the collector's loop does it."""
         cluster = self.other_cluster if intruder else self.cluster
         process.facts["policy"] = NOTHING
@@ -480,7 +475,8 @@ class World:
                     files.symlink("/outside/secret/encoder_cache.safetensors", f"{directory}/{name}")
                     self._foreign(f"{directory}/{name}")
                 elif choice == 2:
-                    self._make(f"{directory}/{name}/inner")
+                    self._make(f"{directory}/{name}")
+                    self._file(f"{directory}/{name}/inner")
                     self._foreign(f"{directory}/{name}")
                 else:
                     self._file(f"{directory}/notes-{rng.getrandbits(16)}.txt")
@@ -527,6 +523,7 @@ class World:
         end = int(scenario.seconds * SECOND)
         self.schedule.run(lambda: self.schedule.now >= end)
         self._silence()
+        settle(self)
         return self
 
     def _silence(self) -> None:

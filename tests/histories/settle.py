@@ -1,0 +1,116 @@
+"""The end of a history: all is well, one collector goes on, and what is left must be what the protocol promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from epd.collector.result import PassResult
+from epd.collector.sweep import TEMPORARY_AGE
+from epd.connector import layout
+from histories.cluster import FOREIGN_VERSIONS
+from histories.memory_tree import BLOCK, Inode, everything
+from histories.process import Habits, Process
+
+if TYPE_CHECKING:
+    from histories.world import World
+
+WAIT = TEMPORARY_AGE + 100.0
+"""Seconds between two passes: longer than any age that something must reach."""
+
+
+def settle(world: World) -> None:
+    """Let one collector make passes until nothing is left to do, and judge the rest."""
+    results: list[PassResult | None] = []
+    last = len(_WAITS) - 1
+
+    def work(process: Process) -> None:
+        passes = world.passes(process)
+        for number, wait in enumerate(_WAITS):
+            process.sleep(wait)
+            result = passes()
+            while result is not None and result.more:
+                result = passes()
+            if number == last:
+                results.append(result)
+
+    process = Process(world.schedule, "collector", "settler", world.host.root, Habits())
+    process.actor = world.schedule.spawn("settler", lambda: work(process))
+    world.schedule.run(lambda: bool(results))
+    world.schedule.finish()
+    if not world.cluster.epds or not results:
+        return  # nobody uses the claim, so nobody allows anything to be removed
+    result = results[0]
+    world.oracle.check(4, result is not None and result.liveness_valid, "no valid answer although all is well")
+    if result is not None and result.liveness_valid:
+        _judge(world, result)
+
+
+_WAITS = (1.0, WAIT, WAIT, 100.0, WAIT, 100.0)
+"""To ask for the first time; to condemn; to rename, reap and sweep; to rename what a pin held; to be done."""
+
+
+def _judge(world: World, result: PassResult) -> None:
+    oracle, policy = world.oracle, dict(world.scenario.policy)
+    for inode, what in oracle.foreign.items():
+        oracle.check(2, inode.nlink > 0, f"gone, although not ours: {what}")
+    if not policy.get("enabled", True) or policy.get("dryRun") or world.scenario.hostile:
+        return
+    done = (result.removed_entries, result.removed_versions, result.condemned, result.renamed, result.absolved)
+    oracle.check(16, not any(done), f"the last pass still did {done}")
+    _versions(world)
+    _housekeeping(world)
+    _usage(world, result)
+
+
+def _child(directory: Inode | None, name: str) -> Inode | None:
+    return (directory.children or {}).get(name) if directory is not None else None
+
+
+def _versions(world: World) -> None:
+    oracle, root = world.oracle, world.volume.root
+    for version in sorted(oracle.ours - set(FOREIGN_VERSIONS)):
+        directory = _child(root, version)
+        if version not in world.cluster.live:
+            oracle.check(22, directory is None, f"{version} is dead and still there")
+        elif directory is not None and version not in oracle.example:
+            left = [path for path, _ in everything(directory) if f"/{layout.TEMPORARY_PREFIX}" in path]
+            oracle.check(22, not left, f"temporary files stay in {version}: {left}")
+
+
+def _housekeeping(world: World) -> None:
+    oracle = world.oracle
+    house = _child(world.volume.root, layout.HOUSEKEEPING)
+    for part in (layout.CONDEMNED, layout.TRASH, layout.PINS):
+        directory = _child(house, part)
+        found = [path for path, inode in everything(directory) if inode not in oracle.foreign] if directory else []
+        found = [path for path in found if path.strip("/") not in FOREIGN_VERSIONS]
+        oracle.check(22, not found, f"{part} still has {found}")
+    versions = _child(house, layout.VERSIONS)
+    torn = [name for name in (versions.children if versions else None) or () if name.startswith(".")]
+    oracle.check(22, not torn, f"temporary records stay: {torn}")
+
+
+def _entries(world: World) -> Iterator[tuple[str, Inode]]:
+    """Yield the files of our versions, with the version of each."""
+    for version in sorted(world.oracle.ours):
+        directory = _child(world.volume.root, version)
+        if directory is None or directory.children is None or directory in world.oracle.foreign:
+            continue
+        for _, inode in everything(directory):
+            if inode.children is None and not inode.is_symlink and inode not in world.oracle.foreign:
+                yield version, inode
+
+
+def _usage(world: World, result: PassResult) -> None:
+    """Everything was unused for longer than minIdle: whatever may go has gone, if there was too much."""
+    oracle, volume, policy = world.oracle, world.volume, dict(world.scenario.policy)
+    entries = list(_entries(world))
+    used = sum(len(inode.pages) for inode in {inode for _, inode in entries})
+    high = volume.capacity_blocks * policy["highWatermarkPercent"]
+    movable = [inode for version, inode in entries if version not in oracle.example and inode.pages]
+    if volume.used_blocks * 100 > high and (volume.used_blocks - used) * 100 < high:
+        oracle.check(14, not movable, f"above high, with {len(movable)} entries that nobody uses")
+    if not oracle.example and not world.scenario.damage:
+        said = result.used_bytes
+        oracle.check(21, said == used * BLOCK, f"{said} bytes told, {used * BLOCK} used")
