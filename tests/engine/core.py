@@ -88,11 +88,11 @@ class Engine:
         tokens: int = 256,
         length: int = 512,
         version: str = VERSION,
-        hf_overrides: str = "{}",
+        model: Path = MODEL,
     ) -> None:
         self.script = script or Script()
         arguments = EngineArgs(
-            model=str(MODEL),
+            model=str(model),
             enforce_eager=True,
             max_model_len=length,
             max_num_seqs=8,
