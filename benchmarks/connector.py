@@ -6,9 +6,10 @@ Both sides run their own code without an engine around it: they save the same te
 it again, in turns, and each load ends with the bytes copied to where a model reads them, so that a lazily mapped file
 counts in full. Ours has the checksum in it, computed on save and verified on load, the hand-over to threads, and the
 copy through shared memory between the engine's two processes. Figures are medians of MB/s over rounds; a ratio above 1
-says that ours is faster. `step` is the part of our load that the engine's step waits for, as it does for all of theirs;
-`raw` is one thread's blake3 of the tensor, the limit of whoever verifies. Files are in the page cache, unless `--cold`
-drops each from it before it is loaded, as on a node that did not write it.
+says that ours is faster. `CPU` is the same ratio of processor time, which busy neighbours change less. `step` is the
+part of our load that the engine's step waits for, as it does for all of theirs; `raw` is one thread's blake3 of the
+tensor, the limit of whoever verifies. Files are in the page cache, unless `--cold` drops each from it before it is
+loaded, as on a node that did not write it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ MEGABYTE: Final = 1_000_000
 LEAST_ROUNDS: Final = 15
 """Fewer make no median on machines whose clock and neighbours change."""
 
-Times = dict[str, list[float]]
+Times = dict[str, list[tuple[float, float]]]
 
 
 class Example:
@@ -120,10 +121,11 @@ class Managed:
         self._store.close()
 
 
-def seconds(action: Callable[[], None]) -> float:
-    start = time.perf_counter()
+def seconds(action: Callable[[], object]) -> tuple[float, float]:
+    """Wall time, and processor time of all threads."""
+    start, used = time.perf_counter(), time.process_time()
     action()
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.process_time() - used
 
 
 def measured(directory: str, megabytes: float, budget_seconds: float, *, cold: bool) -> Times:
@@ -150,7 +152,7 @@ def measured(directory: str, megabytes: float, budget_seconds: float, *, cold: b
                     raise SystemExit(f"{side} lost bytes")
                 times[f"{side} save"].append(saved)
                 times[f"{side} load"].append(loaded)
-            times["ours step"].append(sides["ours"].step_seconds)
+            times["ours step"].append((sides["ours"].step_seconds, 0.0))
             times["raw"].append(seconds(lambda: checksum(memoryview(tensor.view(torch.uint8).numpy()).cast("B"))))
             for path in removable(root):
                 os.unlink(path)
@@ -174,13 +176,15 @@ def removable(root: str) -> Iterator[str]:
 
 
 def report(directory: str, megabytes: float, times: Times) -> None:
-    rate = {key: megabytes / statistics.median(values) for key, values in times.items()}
+    rate = {key: megabytes / statistics.median(wall for wall, _ in values) for key, values in times.items()}
+    used = {key: statistics.median(cpu for _, cpu in values) for key, values in times.items()}
     rounds = len(times["ours save"])
     for what in ("save", "load"):
         ours, theirs = rate[f"ours {what}"], rate[f"theirs {what}"]
         step = f"{rate['ours step']:>8.0f}" if what == "load" else " " * 8
         print(
-            f"{directory:<16}{megabytes:>6} {what:<6}{ours:>8.0f}{theirs:>8.0f}{ours / theirs:>8.2f}x{step}"
+            f"{directory:<16}{megabytes:>6} {what:<6}{ours:>8.0f}{theirs:>8.0f}{ours / theirs:>8.2f}x"
+            f"{used[f'theirs {what}'] / used[f'ours {what}']:>8.2f}x{step}"
             f"{rate['raw']:>8.0f}{rounds:>8}",
             flush=True,
         )
@@ -194,7 +198,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3, help="per size and file system")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"{'MB/s':<16}{'MB':>6} {'':<6}{'ours':>8}{'theirs':>8}{'ratio':>9}{'step':>8}{'raw':>8}{'rounds':>8}")
+    print(
+        f"{'MB/s':<16}{'MB':>6} {'':<6}{'ours':>8}{'theirs':>8}{'ratio':>9}{'CPU':>9}{'step':>8}{'raw':>8}{'rounds':>8}"
+    )
     for directory in given.directory or ["/dev/shm"]:
         for size in given.sizes.split(","):
             report(directory, float(size), measured(directory, float(size), given.seconds, cold=given.cold))
