@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from datetime import timedelta
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from epd.api import names
 from epd.api.collection import PolicyReport, VersionReport, VersionState
 from epd.controller import kinds
+from simulation.api import Call, Crashed
 from simulation.world import SPEC, World, parent, report, with_spec
 
 CLAIM = "claim/ai/shared"
@@ -274,3 +276,38 @@ async def test_a_claim_from_a_template_that_is_brought_now_is_not_deleted() -> N
     world.set_spec({**with_spec(encoderCache={"volume": volume, "reclaimPolicy": "Delete"}), "suspend": True})
     await world.converge()
     assert "qwen-encoder-cache" in world.cluster.all(kinds.PERSISTENT_VOLUME_CLAIM)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_crash_at_any_write_while_it_goes(moment: str) -> None:
+    points = 0
+    for point in itertools.count(1):
+        world = await ready(reclaiming())
+        stored(world)
+        world.delete("qwen")
+        writes, crashed = 0, False
+
+        def fault(_number: int, call: Call, point: int = point) -> None:
+            nonlocal writes, crashed
+            writes += call.verb in {"create", "delete", "patch"}
+            if writes == point and not crashed:
+                crashed = True
+                raise Crashed
+
+        setattr(world.cluster, moment, fault)
+        for passes in range(3, 8):
+            if not gone(world) and passes == 3:
+                stored(world, passes=passes)
+            else:
+                world.report = report("shared", passes=passes)
+            try:
+                await look(world)
+            except Crashed:
+                world.start()  # how many passes there had been is forgotten, and another one is waited for
+        assert gone(world), f"crash {moment} write {point}"
+        assert "shared" in world.cluster.all(kinds.PERSISTENT_VOLUME_CLAIM)
+        assert COLLECTOR not in world.cluster.all(kinds.DEPLOYMENT)
+        if not crashed:
+            points = point
+            break
+    assert points > 7
