@@ -7,6 +7,7 @@ import pytest
 from epd.api import names
 from epd.api.collection import PolicyReport, Trouble, VersionReport, VersionState
 from epd.controller import errors, kinds
+from epd.controller.keys import keys_of
 from epd.controller.kinds import Manifest
 from simulation.api import SimulatedCluster
 from simulation.world import SPEC, World, parent, report, with_spec
@@ -351,3 +352,18 @@ async def test_a_root_that_is_refused_and_adopted_is_told() -> None:
         ("qwen", "RootOwnedByAnotherClaim", "claim ai/old has it"),
         ("qwen", "Healthy", "claim shared has taken over the root r1"),
     ]
+
+
+async def test_users_that_disagree_are_told_and_none_of_them_is_unready_by_the_other() -> None:
+    world = await shared(brought(), {**brought(), "securityContext": {"runAsUser": 7}})
+    assert world.condition("EncoderCacheHealthy") == ("False", "UsersDisagree")
+    assert "b and qwen share the claim with different spec.securityContext" in message(world, "EncoderCacheHealthy")
+    assert world.condition("Ready") == ("True", "AllReady")
+
+
+async def test_whatever_is_made_has_the_label_that_watches_select_and_leads_to_a_key() -> None:
+    world = await shared(brought())
+    made = [(kind, obj) for (kind, _, _), obj in world.cluster.objects.items() if kind in (*kinds.CHILDREN, kinds.POD)]
+    ours = [(kind, obj) for kind, obj in made if obj["metadata"]["name"] != "shared"]
+    assert {obj["metadata"]["labels"].get(names.LABEL_MANAGED_BY) for _, obj in ours} == {names.FIELD_MANAGER}
+    assert {key for kind, obj in ours for key in keys_of(kind, obj)} == {"ai/qwen", CLAIM}
