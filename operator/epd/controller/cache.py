@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from epd.api import names
@@ -25,6 +26,10 @@ from epd.controller.workload import refused_pods
 FIGURES: Final = 3
 """Significant digits of counts, as `bytes_text` has them of sizes: a store of 2 TiB moves by 10 GiB before its status
 does."""
+
+STEADY_SECONDS: Final = 600
+"""After a run of this length the kubelet starts at its first back-off again (pkg/kubelet/kubelet.go): one crash in days
+is a hiccup, and moves no condition of the whole."""
 
 NO_TROUBLE: Final = frozenset({Reason.REDUCED_GUARANTEES, Reason.DRY_RUN, Reason.COLLECTION_DISABLED})
 """What a collector tells beside its troubles: true of the store, and wanted or borne so."""
@@ -164,9 +169,23 @@ def _not_up(collector: Collector) -> Finding:
     if (failed := refused_pods(deployment.get("status") or {})) is not None:
         return Finding.false(Reason.COLLECTOR_NOT_RUNNING, failed.message)
     workload = Workload(field="encoderCache.garbageCollection", container=names.COLLECTOR_CONTAINER)
-    if (trouble := worst(collector.pods, workload)) is not None:
-        return Finding.false(Reason.COLLECTOR_NOT_RUNNING, f"{trouble.reason}: {trouble.message}")
-    return Finding.unknown(Reason.STARTING, f"collector {deployment['metadata']['name']} is starting")
+    starting = f"collector {deployment['metadata']['name']} is starting"
+    if (trouble := worst(collector.pods, workload)) is None:
+        return Finding.unknown(Reason.STARTING, starting)
+    if trouble.reason in (Reason.CRASH_LOOP, Reason.OOM_KILLED) and any(map(_ran_long, collector.pods)):
+        return Finding.unknown(Reason.STARTING, f"{starting} again: {trouble.message}")
+    return Finding.false(Reason.COLLECTOR_NOT_RUNNING, f"{trouble.reason}: {trouble.message}")
+
+
+def _ran_long(pod: Manifest) -> bool:
+    """Whether what ended last in the pod had run for so long that it is no crash loop."""
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        now, last = (container.get(state) or {} for state in ("state", "lastState"))
+        ended = now.get("terminated") or last.get("terminated") or {}
+        if ended.get("startedAt") and ended.get("finishedAt"):
+            ran = datetime.fromisoformat(ended["finishedAt"]) - datetime.fromisoformat(ended["startedAt"])
+            return ran.total_seconds() >= STEADY_SECONDS
+    return False
 
 
 def _reported(collector: Collector) -> Finding:

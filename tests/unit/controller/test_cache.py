@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -40,6 +41,14 @@ def refused_pods() -> dict[str, Any]:
     return {**DEPLOYMENT, "status": {"conditions": [condition]}}
 
 
+def crashed(*, seconds: int) -> dict[str, Any]:
+    pod = objects.ended("ValueError: x")
+    began, ended = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    times = {"startedAt": f"{began:%FT%TZ}", "finishedAt": f"{ended:%FT%TZ}"}
+    pod["status"]["containerStatuses"][0]["lastState"]["terminated"] |= times
+    return pod
+
+
 DISAGREE = Trouble(Reason.USERS_DISAGREE, "a and b")
 CASES: list[tuple[str, dict[str, Any], Collector, Finding | None]] = [
     ("custom", CUSTOM, Collector(), None),
@@ -65,6 +74,12 @@ CASES: list[tuple[str, dict[str, Any], Collector, Finding | None]] = [
              "namespace's ResourceQuota or ask for less.")),
     ("pod in trouble", {}, Collector(deployment=DEPLOYMENT, pods=(objects.unschedulable("0/1 nodes: taint."),)),
      Finding("False", "CollectorNotRunning", "Unschedulable: pod qwen-encode-1 is Pending: 0/1 nodes: taint.")),
+    ("crash loop", {}, Collector(deployment=DEPLOYMENT, pods=(crashed(seconds=59),)),
+     Finding("False", "CollectorNotRunning", "CrashLoop: container engine of pod qwen-encode-1 ended with exit code 1, "
+             'and said last: "ValueError: x"')),
+    ("one crash in an hour", {}, Collector(deployment=DEPLOYMENT, pods=(crashed(seconds=3600),)),
+     Finding("Unknown", "Starting", "collector ec-collector is starting again: container engine of pod qwen-encode-1 "
+             'ended with exit code 1, and said last: "ValueError: x"')),
     ("silent", {}, Collector(deployment=DEPLOYMENT, pods=(UP,), answer=Answer(None, "its /status answers 503")),
      Finding("Unknown", "CollectorNotRunning", "the collector is up, but its /status answers 503")),
     ("first pass", {}, reporting(passes=0),
