@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ SILENCE: Final = 600.0
 container was restarted."""
 SILENCE_WITHOUT_POD: Final = 180.0
 """The same for a reader whose pod is gone; three beats, since a pod that does not know its own uid made one up."""
+_OVERTAKEN: Final = frozenset({errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST})
+"""How rmdir and unlink say that another collector was faster, or that the reader lives after all."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,7 +108,6 @@ class Pins:
         """Let one pin's failure be only its own."""
         try:
             yield
-        except FileNotFoundError:
-            pass
         except OSError as error:
-            self.ledger.error(call, error)
+            if error.errno not in _OVERTAKEN:
+                self.ledger.error(call, error)
