@@ -67,9 +67,11 @@ class Managed:
         )
 
     def _witness(self, files: Files, operation: str, parent: Inode | None, name: str, inode: Inode) -> None:
+        if operation == "replace":  # a bad entry, whatever it is, is replaced by a good one
+            self.world.oracle.foreign.pop(inode, None)
         if operation == "renamed":
             self.published.add(name)
-        if operation == "link" and name == layout.record_name(self.version):
+        if operation in ("link", "renamed") and name == layout.record_name(self.version):
             self.world.oracle.ours.add(self.version)
 
     def run(self) -> None:

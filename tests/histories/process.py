@@ -36,7 +36,7 @@ ERRORS: dict[str, tuple[int, ...]] = {
 class Habits:
     """How the calls of one process go. Chances are per call; times in seconds."""
 
-    quick: tuple[float, float] = (1e-5, 2e-3)
+    quick: float = 2e-3
     pause_chance: float = 0.0
     pause: tuple[float, float] = (1.0, 60.0)
     error_chance: float = 0.0
@@ -108,11 +108,11 @@ class Process:
         habits, rng = self.habits, self.rng
         if habits.crash_after == self.calls or (habits.crash_site and habits.crash_site == self._site(operation)):
             self._crash(operation, target)
-        if habits.pause_chance and rng.random() < habits.pause_chance:
+        drawn = rng.random()
+        if drawn < habits.pause_chance:
             self.schedule.wait(self.schedule.log_uniform(*habits.pause))
         else:
-            low, high = habits.quick
-            self.schedule.wait(low + (high - low) * rng.random())
+            self.schedule.wait(drawn * habits.quick)
         if self.ended:
             raise Killed
         if habits.error_chance and rng.random() < habits.error_chance:

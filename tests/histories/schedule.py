@@ -76,18 +76,18 @@ class Schedule:
             return
         due = self.now + int(seconds * SECOND)
         if self._queue and self._queue[0][0] <= due:
-            self._push(actor, seconds)
+            heapq.heappush(self._queue, (due, self.rng.random(), actor))
             self._hub.switch()
-        else:
-            self._tick()
-            self.now = due
-        if actor.killed:
-            raise Killed
-
-    def _tick(self) -> None:
+            if actor.killed:
+                raise Killed
+            return
+        self.now = due
         self.steps += 1
         if self.steps > self.most_steps:
-            raise Stuck(f"more than {self.most_steps} steps; running: {self.current and self.current.name}")
+            self._stuck()
+
+    def _stuck(self) -> None:
+        raise Stuck(f"more than {self.most_steps} steps; running: {self.current and self.current.name}")
 
     def kill(self, actor: Actor) -> None:
         """End an actor. Itself at once, another one when it would go on."""
@@ -98,7 +98,7 @@ class Schedule:
     def run(self, until: Callable[[], bool]) -> None:
         """Run until the condition holds between two steps, or nobody is left."""
         while self._queue and not until():
-            self._tick()
+            self.steps += 1
             due, _, actor = heapq.heappop(self._queue)
             self.now = max(self.now, due)
             self.current = actor

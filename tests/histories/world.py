@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -82,13 +83,13 @@ class Scenario:
 def draw(rng: random.Random) -> Scenario:
     hostile = rng.random() < 0.1
     return Scenario(
-        seconds=rng.choice((1200.0, 2400.0, 4800.0)),
+        seconds=rng.choice((600.0, 1200.0, 2400.0, 2400.0, 4800.0)),
         policy=_policy(rng),
         collectors=rng.choice((1, 2, 2, 2, 3)),
         intruder=rng.random() < 0.1,
         identifiers=rng.choice((3, 6, len(IDENTIFIERS))),
-        engine_pace=rng.choice(((5.0, 900.0), (0.05, 600.0), (60.0, 2000.0))),
-        pass_pace=rng.choice(((60.0, 1200.0), (20.0, 900.0), (300.0, 1500.0))),
+        engine_pace=rng.choice(((5.0, 600.0), (0.05, 300.0), (60.0, 1200.0))),
+        pass_pace=rng.choice(((120.0, 1500.0), (120.0, 1500.0), (20.0, 900.0), (300.0, 1500.0))),
         blocks=rng.choice((24, 60, 400)),
         full=rng.choice((errno.ENOSPC, errno.EDQUOT)),
         foreign=rng.random() < 0.5,
@@ -161,7 +162,7 @@ class World:
         for path in ("/outside/secret", "/outside/data"):
             files.mkdir(path)
             self._file(f"{path}/{layout.EXAMPLE_ENTRY}", b"not to be touched")
-        if self.scenario.intruder or self.rng.random() < 0.5:
+        if self.scenario.intruder or self.rng.random() < 0.8:
             self._claim_root()
         if self.scenario.foreign:
             self._strangers()
@@ -262,6 +263,9 @@ class World:
             try:
                 work(process)
             except EngineDied:
+                process.end()
+            except Exception as error:  # a program that raises is a finding, not the end of the history
+                self.oracle.check(16, False, f"{name} raised {error!r} at {where(error)}")
                 process.end()
             finally:
                 if not self.over and process.ended and not process.facts.get("stopped"):
@@ -538,3 +542,9 @@ class World:
 
 
 VERSIONS = tuple(version_of(salt, "Managed") for salt in (1, 2, 3)) + tuple(version_of(s, "Example") for s in (11, 12))
+
+
+def where(error: BaseException) -> str:
+    """Return where an exception came from, within the programs."""
+    found = [frame for frame in traceback.extract_tb(error.__traceback__) if "/epd/" in frame.filename]
+    return f"{found[-1].filename.rpartition('/epd/')[2]}:{found[-1].lineno}" if found else "the histories"
