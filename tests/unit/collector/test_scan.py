@@ -3,6 +3,8 @@ from __future__ import annotations
 import errno
 import os
 import time
+import tracemalloc
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +99,30 @@ def test_a_stopped_scan_says_so(tree: Tree) -> None:
     tally, _, _ = scan(tree, "Managed", stop=True)
 
     assert (tally.entries, tally.complete) == (0, False)
+
+
+def test_20_memory_does_not_grow_with_entries(tree: Tree) -> None:
+    """A directory that yields names without end would be scanned in the memory of one chunk of them."""
+    (tree.path / LIVE / "00").mkdir(parents=True)
+    one = os.stat(tree.entry(LIVE, "a"))
+
+    class Name:
+        def __init__(self, number: int) -> None:
+            self.name = f"{number:064x}.safetensors"
+
+    def peak(count: int) -> int:
+        def scandir(fd: int) -> Any:
+            shard = os.readlink(f"/proc/self/fd/{fd}").endswith("/00")
+            return nullcontext(Name(number) for number in range(count)) if shard else os.scandir(fd)
+
+        def stat(path: str, **kwargs: Any) -> os.stat_result:
+            return one if path.startswith("0000") else os.stat(path, **kwargs)
+
+        tracemalloc.start()
+        tally, _, _ = scan(tree, "Managed", files=Wrapped(scandir=scandir, stat=stat))
+        highest = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert tally.entries == count + 1
+        return highest
+
+    assert peak(60_000) < 1.1 * peak(20_000)
