@@ -23,8 +23,8 @@ pytestmark = pytest.mark.node
 
 MIB = 1 << 20
 HOUR = 3600
-QUICK = {"versionGracePeriod": "2s", "minIdle": "1s"}
-"""Nobody else writes to these stores, so nothing needs a longer grace."""
+QUICK = {"versionGracePeriod": "10s", "minIdle": "10s"}
+"""The shortest that the API takes: nobody else writes to these stores."""
 
 
 @pytest.fixture
