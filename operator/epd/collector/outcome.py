@@ -37,7 +37,7 @@ def told(round_: Round) -> PassResult:
         foreign_entries=survey.foreign_entries if survey is not None else 0,
         trash_bytes=ours.trash_bytes if ours is not None else 0,
         oldest_trash=_oldest_trash(round_),
-        pins=round_.pins,
+        pins=survey.pins if survey is not None else 0,
         versions=_versions(round_, survey) if survey is not None else (),
         removed_entries=0 if round_.policy.dry_run else sum(ledger.removed.values()),
         removed_versions=ledger.removed_versions,

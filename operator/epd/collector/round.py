@@ -64,7 +64,6 @@ class Round:
     volume: VolumeFacts = field(default_factory=VolumeFacts)
     rescanned: bool = False
     more: bool = False
-    pins: int = 0
 
     @property
     def deletes(self) -> bool:
@@ -176,7 +175,7 @@ class Round:
         if reading is not None and self.liveness is not None:
             pins = Pins(files=self.files, house=self.house, ledger=self.ledger, scanner=scanner)
             pins.look(reap=self.deletes and self.liveness.valid, liveness=self.liveness, reading=reading)
-            survey.pinned_bytes, self.pins = pins.used_bytes, pins.count
+            survey.pinned_bytes, survey.pins = pins.used_bytes, pins.count
         survey.seconds = self.clock() - began
         self.survey, self.rescanned = survey, True
 

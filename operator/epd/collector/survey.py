@@ -39,6 +39,7 @@ class Survey:
     foreign_bytes: int = 0
     pinned_bytes: int = 0
     """Of files that only pins keep."""
+    pins: int = 0
     scanned: int = 0
     seconds: float = 0.0
 
