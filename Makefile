@@ -46,4 +46,8 @@ format: $(VENV)/.synced ## Format the sources
 
 .PHONY: bench
 bench: $(VENV)/.synced ## Every benchmark, each a ratio against a peer or a limit of the same run
-	@set -e; for b in benchmarks/*.py; do echo "== $$b"; PYTHONPATH=operator:tests $(PYTHON) $$b; done
+	@set -e; for b in benchmarks/reconcile.py benchmarks/gc; do \
+	  echo "== $$b"; PYTHONPATH=operator:tests $(PYTHON) $$b; done
+	@echo "== benchmarks/connector.py"  # against vLLM's own, so in vLLM's environment
+	@engine=$$(PYTHONPATH=tests $(PYTHON) -c 'from cluster import engine; print(engine.environment())'); \
+	  "$$engine/bin/python" benchmarks/connector.py
