@@ -110,6 +110,8 @@ class Managed:
         except StoreError as error:
             self.world.count(f"publish: {error.reason}")
             check(12, True, "")
+            lucky = not self.process.habits.error_chance and not self.world.scenario.damage
+            check(6, not lucky or error.reason is not Reason.ABSENT, f"a directory that was gone was not made: {error}")
             return
         except Exception as error:
             check(12, False, f"publish of {identifier!r} raised {error!r}")
@@ -121,6 +123,9 @@ class Managed:
                 12, layout.entry_name(identifier)[1] in self.published, f"{identifier!r} said published, is not there"
             )
             self.world.count("publish: written")
+            if self.version in self.world.oracle.removed:
+                check(6, True, "")
+                self.world.count("publish: in a version that had been removed")
 
     def fetch(self, identifier: str) -> None:
         payload, shape = content(self.version, identifier)

@@ -50,7 +50,15 @@ class Stat:
 
     __slots__ = (
         "st_atime",
-        "st_ctime", "st_blocks", "st_ctime_ns", "st_dev", "st_ino", "st_mode", "st_mtime", "st_mtime_ns", "st_nlink",
+        "st_blocks",
+        "st_ctime",
+        "st_ctime_ns",
+        "st_dev",
+        "st_ino",
+        "st_mode",
+        "st_mtime",
+        "st_mtime_ns",
+        "st_nlink",
         "st_size",
     )  # fmt: skip
 

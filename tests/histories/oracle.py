@@ -10,11 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from epd.collector.evict import CHECK_LIFETIME
 from epd.collector.inputs import Liveness, Policy
-from epd.collector.lifecycle import MAX_LIVENESS_AGE
-from epd.collector.pins import SILENCE, SILENCE_WITHOUT_POD
-from epd.collector.sweep import TEMPORARY_AGE
 from epd.connector import layout
 from histories.cluster import Cluster
 from histories.memory_fs import Files
@@ -47,6 +43,12 @@ INVARIANTS: Final = {
     22: "every dead version goes, within its grace and two passes",
 }
 
+ANSWER_AGE: Final = 300
+"""Seconds; this and what follows is the protocol's, said here anew so that a wrong number in the collector shows."""
+CHECK_AGE: Final = 0.05
+SILENCE: Final = 600
+SILENCE_WITHOUT_POD: Final = 180
+TEMPORARY_AGE: Final = 3600
 _SLACK: Final = SECOND
 """Between what the server's clock says and what a program makes of it: floats and the grain of time stamps."""
 
@@ -166,6 +168,7 @@ class Oracle:
         what = f"{process.name} condemns {version}"
         self.check(4, answer.valid and version not in answer.live, f"{what} without an answer that says so")
         self.check(2, version in self.ours, f"{what}, which has no record of ours")
+        self.check(5, lying != "empty", f"{what} on an empty answer")
         if not lying:
             self.check(3, not self.cluster.lived_throughout(version, start, end), f"{what}, which lives")
         self.events["condemned"] += 1
@@ -176,7 +179,7 @@ class Oracle:
         start, end, answer, lying = self._answer(process)
         lives = self.cluster.lived_throughout(version, start, end)
         self.check(5 if lying == "empty" else 3, not lives or lying == "partial", f"{what}, which lives")
-        fresh = process.entered - start <= (MAX_LIVENESS_AGE + 1) * SECOND
+        fresh = process.entered - start <= (ANSWER_AGE + 1) * SECOND
         self.check(4, answer.valid and fresh and version not in answer.live, f"{what} on {answer}, fresh: {fresh}")
         self.check(4, policy.enabled and not policy.dry_run, f"{what} although the policy forbids it")
         self.check(2, version in self.ours, f"{what}, which has no record of ours")
@@ -229,7 +232,7 @@ class Oracle:
         self.check(2, known, f"{what}: a name that no connector writes")
         self.check(4, policy.enabled and not policy.dry_run, f"{what} although the policy forbids it")
         self.check(2, version not in self.example or policy.evict_example, f"{what}: entries of this layout stay")
-        slow = process.entered - look.at > CHECK_LIFETIME * SECOND + _SLACK // 10
+        slow = process.entered - look.at > CHECK_AGE * SECOND + _SLACK // 10
         self.check(11, not slow, f"{what} on a look that is {(process.entered - look.at) / SECOND:.3f} s old")
         self.check(7, look.nlink == 1, f"{what}, which is pinned")
         idle = look.server - look.mtime + self.jumps + _SLACK

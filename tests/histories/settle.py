@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from epd.collector.result import PassResult
-from epd.collector.sweep import TEMPORARY_AGE
 from epd.connector import layout
 from histories.cluster import FOREIGN_VERSIONS
 from histories.memory_tree import BLOCK, Inode, everything
+from histories.oracle import TEMPORARY_AGE
 from histories.process import Habits, Process
 
 if TYPE_CHECKING:

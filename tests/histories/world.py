@@ -162,6 +162,11 @@ class World:
         for path in ("/outside/secret", "/outside/data"):
             files.mkdir(path)
             self._file(f"{path}/{layout.EXAMPLE_ENTRY}", b"not to be touched")
+        for identifier in IDENTIFIERS:
+            shard, name = layout.entry_name(identifier)
+            self._make(f"/outside/data/{shard}")
+            self._file(f"/outside/data/{shard}/{name}")
+            self._file(f"/outside/data/{name}")
         if self.scenario.intruder or self.rng.random() < 0.8:
             self._claim_root()
         if self.scenario.foreign:
@@ -406,7 +411,7 @@ class World:
                 cluster.scale(name, version, 1)
                 stay = self.schedule.log_uniform(60, scenario.seconds)
                 for _ in range(rng.choice((1, 1, 2))):
-                    self.pod(name, version, connector, after=rng.uniform(0, 30), seconds=stay)
+                    self.pod(name, version, connector, after=rng.uniform(0, 30), seconds=stay * rng.uniform(0.5, 3))
                 self.schedule.wait(rng.uniform(0, stay))
                 cluster.rolled(name)
                 self.schedule.wait(stay)
@@ -503,7 +508,8 @@ class World:
             self.oracle.foreign[inode] = f"foreign: {path}"
             if inode.children is not None:
                 for below, child in everything(inode):
-                    self.oracle.foreign[child] = f"foreign: {path}{below}"
+                    if child.is_directory or child.nlink == 1:  # else it is also a pin
+                        self.oracle.foreign[child] = f"foreign: {path}{below}"
 
     # A history
 
