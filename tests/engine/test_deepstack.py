@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from engine.core import MODEL, VERSION, item, publish
 from engine.pretended import Script
 
