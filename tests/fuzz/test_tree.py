@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PASSES = 40
-"""Of each test, 2 s; `python -m fuzz.hostile --passes 1000` makes more. A mutation is caught by the first few."""
+PASSES = 25
+"""Of each test, a second or two; `python -m fuzz.hostile --passes 1000` makes more. A mutation is caught by the first few."""
 SAFE = ("safe", "without-openat2")
 """Both ways of `KernelFiles.open_directory`."""
 
