@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from epd.api.names import ANNOTATION_ADOPT_ROOT
 from epd.collector import documents
 from epd.collector.files import Files
 from epd.collector.inputs import Claim
@@ -86,7 +87,11 @@ def settle(
     if owner.claim_uid == claim.uid:
         return owner, ""
     if not owner.root_id or owner.root_id != claim.adopts:
-        return None, f"root {owner.root_id} is owned by claim {owner.claim} (uid {owner.claim_uid})"
+        return None, (
+            f"root {owner.root_id} is owned by claim {owner.claim} (uid {owner.claim_uid}). Give each claim a directory "
+            f"of its own; if that claim is gone or never comes back here, adopt the root: kubectl annotate pvc "
+            f"{claim.name.rpartition('/')[2]} {ANNOTATION_ADOPT_ROOT}={owner.root_id}"
+        )
     owner = adopted(owner, claim)
     if not dry_run:
         documents.publish(files, layout.OWNER, owner.encode(), dir_fd=housekeeping, nonce=nonce, replace=True)

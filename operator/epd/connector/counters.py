@@ -17,6 +17,7 @@ Delta = dict[str, Any]
 COUNTERS: Final = (
     "hits",
     "misses",
+    "loads",
     "saves",
     "republished",
     "loaded_bytes",

@@ -118,6 +118,7 @@ class SchedulerSide:
         self._mirror.add(identifier)
         if identifier in known.hits:
             self._loads[want.key] = self._holdings.load(want.key)
+            self._counts.add("loads")
             self._holdings.hold(want.key, QUEUED)
             self._let_go(known, want)
             return

@@ -21,6 +21,7 @@ _BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 _SAYS: Final = {
     "hits": "Items of requests that were served from the encoder-cache store.",
     "misses": "Items of requests that the store could not serve, whatever the reason.",
+    "loads": "Items that workers were told to read; above the hits where one was preempted and read again.",
     "saves": "Embeddings that an encoder saw through to the store, those that were there already included.",
     "republished": "Of these, embeddings of which the store had lost the entry.",
     "loaded_bytes": "Bytes copied from the store.",

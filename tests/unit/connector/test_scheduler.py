@@ -23,7 +23,7 @@ def test_a_hit_is_loaded_and_released_when_its_step_is_accounted():
     s.side.account()
     assert (s.side.held, s.released()) == (0, ["/copies/red"])
     counts = s.side.stats()
-    assert counts == {"hits": 1, "loaded_bytes": 64, "load_seconds": [0.01], "held": 0}
+    assert counts == {"hits": 1, "loads": 1, "loaded_bytes": 64, "load_seconds": [0.01], "held": 0}
 
 
 def test_a_later_step_accounted_says_nothing_of_an_earlier_one_that_was_not():
