@@ -35,11 +35,7 @@ class Relief:
 
     def look(self) -> Pressure:
         """Return what must be freed now, and say if that is not for us to free."""
-        usage = volume(self.files, self.house)
-        if self.policy.dry_run:
-            pretended = sum(self.ledger.freed.values())
-            usage = replace(usage, used_bytes=max(0, usage.used_bytes - pretended))
-        found = pressure(usage, self.survey.ours, self.survey.used_by_version, self.policy)
+        found = pressure(self._usage(), self.survey.ours, self.survey.used_by_version, self.policy)
         if found.foreign_dominates:
             self.ledger.trouble(
                 Reason.FOREIGN_DATA_DOMINATES,
@@ -65,8 +61,24 @@ class Relief:
         self._expire(eviction)
         needs = self.look().needs
         for need in needs:
+            if need.versions is not None:
+                self._free(need, eviction)
+        # Anew: what the shares were to free may have stayed, being pinned, in use or of a layout that keeps it.
+        for need in self._volume_needs():
             self._free(need, eviction)
         return bool(needs) and not self.policy.dry_run and bool(self.look().needs)
+
+    def _volume_needs(self) -> tuple[Need, ...]:
+        """Return what the volume as a whole needs, whatever single objects are allowed."""
+        whole = replace(self.policy, max_sizes=())
+        return pressure(self._usage(), self.survey.ours, self.survey.used_by_version, whole).needs
+
+    def _usage(self) -> VolumeFacts:
+        usage = volume(self.files, self.house)
+        if self.policy.dry_run:
+            pretended = sum(self.ledger.freed.values())
+            usage = replace(usage, used_bytes=max(0, usage.used_bytes - pretended))
+        return usage
 
     def _expire(self, eviction: Eviction) -> None:
         before = self._old_before()

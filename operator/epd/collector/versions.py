@@ -17,7 +17,7 @@ from epd.collector.histogram import Histogram
 from epd.collector.house import SPARE, House
 from epd.collector.inputs import Ask, Layout, Policy
 from epd.collector.ledger import Ledger
-from epd.collector.lifecycle import Kind, Standing, Step, decide
+from epd.collector.lifecycle import MAX_LIVENESS_AGE, Kind, Standing, Step, decide
 from epd.collector.result import Cause, Spared
 from epd.collector.scan import Scanner, Tally
 from epd.connector import layout as names
@@ -196,6 +196,7 @@ class Versions:
         return False
 
     def _rename(self, step: Step, before: os.stat_result, trash: int) -> None:
+        asked = self.clock()
         again = self._again([step.version])[0]
         if again.kind is Kind.ABSOLVE:
             self._absolve(again)
@@ -205,10 +206,15 @@ class Versions:
         if (now.st_ino, now.st_dev) != (before.st_ino, before.st_dev):
             self.ledger.spared[Spared.CHANGED] += 1
             return
+        # Any call may hang for minutes, the last look too; the rename alone is out of reach.
+        if self.clock() - asked > MAX_LIVENESS_AGE:
+            self.ledger.spared[Spared.SLOW] += 1
+            return
         target = f"{step.version}.{self.nonce()}"
         self.files.rename(step.version, target, src_dir_fd=self.house.root, dst_dir_fd=trash)
         self.ledger.renamed.append(step.version)
-        with suppress(OSError):
+        # A version without a grace has no mark, and on a full disk perhaps no place for marks.
+        with suppress(OSError, KeyError):
             self.files.unlink(step.version, dir_fd=self.house.parts[names.CONDEMNED])
         with suppress(OSError):  # its age tells how long the record outlived the directory
             record = names.record_name(step.version)
