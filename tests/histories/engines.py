@@ -85,13 +85,14 @@ class Managed:
             (self.holds, 5),
         )  # fmt: skip
         rng = self.process.rng
-        while True:
+        while not self.process.facts.get("stop"):
             self.process.sleep(self.world.schedule.log_uniform(*self.world.scenario.engine_pace))
             self.beat()
             action = rng.choices([action for action, _ in actions], [weight for _, weight in actions])[0]
             action(rng.choice(IDENTIFIERS[: self.world.scenario.identifiers]))
             while self.pins and (len(self.pins) > 2 or rng.random() < 0.5):
                 self.unpin()
+        self.store.close()
 
     def beat(self) -> None:
         if self.process.clock() - self.beaten >= HEARTBEAT:

@@ -81,6 +81,7 @@ class Volume:
         stale_when_unlinked: bool = False,
         reuse_inodes: bool = True,
         spread: int = 0,
+        names_need_room: bool = False,
     ) -> None:
         Volume._devices += 1
         self.device = Volume._devices
@@ -92,6 +93,7 @@ class Volume:
         self.stale_when_unlinked = stale_when_unlinked
         self.reuse_inodes = reuse_inodes
         self.spread = spread
+        self.names_need_room = names_need_room
         self.used_blocks = self.used_inodes = 0
         self._free: list[int] = []
         self._next = 1
@@ -120,7 +122,8 @@ class Volume:
             raise fail(errno.ENOENT, name)
         if len(os.fsencode(name)) > NAME_MAX:
             raise fail(errno.ENAMETOOLONG, name)
-        if self.used_inodes >= self.capacity_inodes:
+        no_room = self.names_need_room and self.used_blocks >= self.capacity_blocks
+        if no_room or self.used_inodes >= self.capacity_inodes:
             raise fail(self.full, name)
         inode = Inode(self, mode)
         self.attach(parent, name, inode)

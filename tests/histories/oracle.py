@@ -92,7 +92,7 @@ class Oracle:
                 )
                 process.looks[inode] = look
                 if parent is not None:
-                    process.looks[id(parent), name] = look
+                    process.looks[parent, name] = look
             elif operation != "look":
                 self._change(process, operation, parent, name, inode)
 
@@ -192,7 +192,7 @@ class Oracle:
 
     def _graced(self, process: Process, version: str, policy: Policy, end: int, what: str) -> None:
         condemned = self._housekeeping(layout.CONDEMNED)
-        look = process.looks.get((id(condemned), version))
+        look = process.looks.get((condemned, version))
         if look is None or look.at < end:
             self.check(3, False, f"{what} without a look at its mark after the last question")
             return
@@ -214,7 +214,7 @@ class Oracle:
         if operation == "rmdir":
             return
         self.check(2, operation == "unlink" and len(place) == 2, f"{what}: neither an entry nor a temporary file")
-        look = process.looks.get((id(parent), name))
+        look = process.looks.get((parent, name))
         right_before = look is not None and look.call >= process.calls - 1
         self.check(11, right_before, f"{what} without a look right before")
         if look is None:
@@ -243,13 +243,13 @@ class Oracle:
 
     def _reaps(self, process: Process, place: tuple[str, ...], parent: Inode, name: str) -> None:
         uid, what = place[1], f"{process.name} removes the pin {'/'.join(place[1:])}/{name}"
-        look = process.looks.get((id(parent), layout.HEARTBEAT)) or process.looks.get(parent)
+        look = process.looks.get((parent, layout.HEARTBEAT)) or process.looks.get(parent)
         if look is None:
             self.check(9, False, f"{what} without a look at its heartbeat")
             return
-        _, _, answer, _ = self._answer(process)
+        first: Liveness = process.facts["answers"][0]  # pins are looked for after it
         silence = look.server - look.mtime + self.jumps + _SLACK
-        absent = answer.valid and uid not in answer.pods and silence >= SILENCE_WITHOUT_POD * SECOND
+        absent = first.valid and uid not in first.pods and silence >= SILENCE_WITHOUT_POD * SECOND
         self.check(9, absent or silence >= SILENCE * SECOND, f"{what}: pod absent {absent}, silence {silence / SECOND}")
         self.reaped.add((parent.name, name))
         self.events["pin reaped"] += 1

@@ -74,7 +74,7 @@ class Process:
     entered: int = 0
     """When the present call was made."""
     ended: bool = False
-    looks: dict[tuple[int, str] | Inode, Look] = field(default_factory=dict)
+    looks: dict[tuple[Inode | None, str] | Inode, Look] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -138,4 +138,4 @@ class Process:
             if frame is None:
                 return "", "", operation
         code = frame.f_code
-        return code.co_filename.rpartition("/epd/")[2], code.co_qualname, operation
+        return code.co_filename.rpartition("/epd/")[2], code.co_qualname.partition(".<locals>")[0], operation

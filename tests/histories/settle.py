@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,13 @@ def settle(world: World) -> None:
     results: list[PassResult | None] = []
 
     def work(process: Process) -> None:
+        try:
+            go_on(process)
+        except Exception as error:
+            world.oracle.check(16, False, f"the last collector raised {error!r}")
+        world.over = True
+
+    def go_on(process: Process) -> None:
         passes = world.passes(process)
         process.sleep(1.0)
         while len(results) < MOST_PASSES:
@@ -38,16 +46,14 @@ def settle(world: World) -> None:
             if len(results) >= LEAST_PASSES and result is not None and result.liveness_valid and not any(done(result)):
                 break
             process.sleep(WAIT)
-        world.over = True
 
     world.over = False
     process = Process(world.schedule, "collector", "settler", world.host.root, Habits())
     process.actor = world.schedule.spawn("settler", lambda: work(process))
     world.schedule.run(lambda: world.over)
     world.schedule.finish()
-    house = _child(world.volume.root, layout.HOUSEKEEPING)
-    if not world.cluster.epds or not results or _child(house, layout.OWNER) is None:
-        return  # nobody uses the claim, or it was full before its first pass: then nothing may be removed
+    if not world.cluster.epds or not results or not _founded(world):
+        return  # nobody uses the claim, or it was full before its first pass
     result = results[-1]
     world.oracle.check(4, result is not None and result.liveness_valid, "no valid answer although all is well")
     if result is not None and result.liveness_valid:
@@ -59,6 +65,16 @@ def done(result: PassResult) -> tuple[object, ...]:
     return result.removed_entries, result.removed_versions, result.condemned, result.renamed, result.absolved
 
 
+def _founded(world: World) -> bool:
+    """Tell whether a pass ever had the room for what it needs: an owner, and places for marks and trash."""
+    house = _child(world.volume.root, layout.HOUSEKEEPING)
+    parts = [_child(house, part) for part in (layout.OWNER, layout.CONDEMNED, layout.TRASH, layout.VERSIONS, "spare")]
+    owner, *_, spare = parts
+    if owner is None or spare is None or None in parts:
+        return False
+    return bool(spare.children) and json.loads(owner.data)["claimUid"] == world.cluster.claim_uid
+
+
 def _judge(world: World, result: PassResult) -> None:
     oracle, policy = world.oracle, dict(world.scenario.policy)
     for inode, what in oracle.foreign.items():
@@ -66,9 +82,10 @@ def _judge(world: World, result: PassResult) -> None:
     if not policy.get("enabled", True) or policy.get("dryRun") or world.scenario.hostile:
         return
     oracle.check(16, not any(done(result)), f"the last pass still did {done(result)}")
-    _versions(world)
-    _housekeeping(world)
-    _usage(world, result)
+    if not world.scenario.damage:  # a record that somebody damaged makes nothing ours
+        _versions(world)
+        _housekeeping(world)
+        _usage(world, result)
 
 
 def _child(directory: Inode | None, name: str) -> Inode | None:

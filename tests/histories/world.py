@@ -72,6 +72,8 @@ class Scenario:
     damage: bool
     jumps: int
     weather: bool
+    adopts: bool
+    """The root was another claim's, and a person lets this one adopt it."""
     calm: bool
     """No pauses, errors or crashes: what is wrong here is wrong without bad luck."""
 
@@ -97,6 +99,7 @@ def draw(rng: random.Random) -> Scenario:
         damage=hostile or rng.random() < 0.1,
         jumps=rng.choice((0, 0, 1, 3)),
         weather=rng.random() < 0.5,
+        adopts=rng.random() < 0.08,
         calm=rng.random() < 0.15,
     )
 
@@ -126,6 +129,7 @@ class World:
             stale_when_unlinked=self.rng.random() < 0.2,
             reuse_inodes=self.rng.random() < 0.5,
             spread=self.rng.getrandbits(31),
+            names_need_room=self.rng.random() < 0.5,
         )
         self.cluster = Cluster(self.schedule)
         self.oracle = Oracle(self.cluster, self.volume)
@@ -167,7 +171,9 @@ class World:
             self._make(f"/outside/data/{shard}")
             self._file(f"/outside/data/{shard}/{name}")
             self._file(f"/outside/data/{name}")
-        if self.scenario.intruder or self.rng.random() < 0.8:
+        if self.scenario.adopts:
+            self.cluster.adopts = "root-1"
+        if self.scenario.intruder or self.scenario.adopts or self.rng.random() < 0.8:
             self._claim_root()
         if self.scenario.foreign:
             self._strangers()
@@ -194,6 +200,8 @@ class World:
     def _claim_root(self) -> None:
         self._make(f"{ROOT}/{layout.HOUSEKEEPING}")
         owner = {"format": 1, "rootId": "root-1", "claimUid": "claim-1", "claim": f"{NAMESPACE}/{CLAIM}", "former": []}
+        if self.scenario.adopts:
+            owner |= {"claimUid": "claim-0", "claim": f"{NAMESPACE}/old"}
         self._file(f"{ROOT}/{layout.HOUSEKEEPING}/{layout.OWNER}", json.dumps(owner | {"created": ""}).encode())
 
     def _record(self, version: str, claim: str) -> None:
@@ -250,7 +258,7 @@ class World:
         return Habits(
             pause_chance=rng.choice((0.0, 0.01, 0.05)),
             pause=rng.choice(((0.01, 2.0), (1.0, 120.0), (30.0, 1500.0))),
-            error_chance=rng.choice((0.0, 0.0, 0.01, 0.05)),
+            error_chance=0.05 if site else rng.choice((0.0, 0.0, 0.01, 0.05)),
             crash_after=int(self.schedule.log_uniform(1, 800 if collector else 300)) if crash and site is None else 0,
             crash_site=site,
         )
@@ -320,6 +328,7 @@ class World:
             answer = asker()
             lying = cluster.weather if cluster.lies > lies else ""
             process.facts["answer"] = (start, self.schedule.now, answer, lying)
+            process.facts["answers"].append(answer)
             return answer
 
         collection = Collection(
@@ -337,6 +346,7 @@ class World:
             if brief.claim is None:
                 return None
             process.facts["policy"] = brief.in_force.policy
+            process.facts["answers"] = []
             result = collection.run(brief.claim, brief.in_force.policy)
             open_now = process.files.open_descriptors
             self.oracle.check(17, open_now == 0, f"{process.name} leaves {open_now} files open after a pass")
@@ -385,6 +395,8 @@ class World:
             self.cluster.start_pod(uid, epd, version)
             container(self.rng.uniform(0, 60))
             self.schedule.wait(seconds)
+            held[0].facts["stop"] = True  # SIGTERM
+            self.schedule.wait(self.rng.uniform(0, 120))
             self.stop(held[0])
             self.schedule.wait(self.rng.uniform(0, 60))
             self.cluster.remove_pod(uid)
@@ -471,8 +483,10 @@ class World:
         rng, files = self.rng, self.hands
         shard, name = layout.entry_name(rng.choice(IDENTIFIERS))
         directory = f"{ROOT}/{version}/{shard}"
+        if rng.random() < 0.1:
+            directory, name = f"{ROOT}/{layout.HOUSEKEEPING}/{layout.VERSIONS}", layout.record_name(version)
         try:
-            if self.scenario.hostile and rng.random() < 0.5:
+            if self.scenario.hostile and rng.random() < 0.5 and layout.HOUSEKEEPING not in directory:
                 choice = rng.randrange(4)
                 if choice == 0:
                     moved = f"{ROOT}/moved-{rng.getrandbits(32)}"
