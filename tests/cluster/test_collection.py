@@ -93,7 +93,9 @@ def test_a_version_that_nobody_names_any_more_is_removed(
     until(lambda: versions(scratch).get(old) == "Live", "status shows the live version")
 
     scratch.patch({"encoderCache": {"salt": "2"}})
-    until(lambda: not (store / old).exists(), "the old version's directory is gone")
+    until(
+        lambda: not (store / old).exists(), "the old version's directory is gone", seconds=240
+    )  # two passes and the grace
     until(lambda: not list((store / ".epd-gc" / "trash").iterdir()), "the trash is empty")
     new = scratch.get()["status"]["modelVersion"]
     assert new != old
@@ -132,7 +134,9 @@ def test_a_dry_run_lists_its_victims_and_deletes_nothing(
     made = fill(store, scratch.get()["status"]["modelVersion"], count=4)
     collector = f"deployment/{scratch.name}-encoder-cache-collector"
     claim = f"{scratch.name}-encoder-cache"
-    listed = json.loads(scratch.run("exec", collector, "--", "epd-collector", "plan", "--claim", claim, "-o", "json"))
+    listed = json.loads(
+        scratch.run("exec", collector, "--", "epd-collector", "plan", "--claim", claim, "--output", "json")
+    )
     named = {Path(victim["path"]).name for victim in listed["victims"]}
     assert named == {file.name for file in made[:2]}, "the two that are older than an hour"
     assert all(file.exists() for file in made)

@@ -88,9 +88,9 @@ def settle(
         return owner, ""
     if not owner.root_id or owner.root_id != claim.adopts:
         return None, (
-            f"root {owner.root_id} is owned by claim {owner.claim} (uid {owner.claim_uid}). Give each claim a directory "
-            f"of its own; if that claim is gone or never comes back here, adopt the root: kubectl annotate pvc "
-            f"{claim.name.rpartition('/')[2]} {ANNOTATION_ADOPT_ROOT}={owner.root_id}"
+            f"root {owner.root_id} is owned by claim {owner.claim} (uid {owner.claim_uid}). Give each claim a "
+            f"directory of its own; if that claim is gone or never comes back here, adopt the root: kubectl "
+            f"annotate pvc {claim.name.rpartition('/')[2]} {ANNOTATION_ADOPT_ROOT}={owner.root_id}"
         )
     owner = adopted(owner, claim)
     if not dry_run:
