@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from epd.api import names
-from epd.api.collection import PolicyReport, VersionReport, VersionState
+from epd.api.collection import PolicyReport, Trouble, VersionReport, VersionState
 from epd.controller import kinds
 from simulation.api import Call, Crashed
 from simulation.world import SPEC, World, parent, report, with_spec
@@ -15,6 +15,7 @@ from simulation.world import SPEC, World, parent, report, with_spec
 CLAIM = "claim/ai/shared"
 COLLECTOR = "shared-collector"
 MINE = "v1-qwen2-5-vl-3b-instruct-"
+ANOTHERS = Trouble(reason=names.Reason.ROOT_OWNED_BY_ANOTHER_CLAIM, message="root r is owned by claim b/shared")
 
 
 def reclaiming(**cache: Any) -> dict[str, Any]:
@@ -190,7 +191,7 @@ async def test_after_five_minutes_it_says_what_is_left_and_goes() -> None:
     [
         ({"garbageCollection": {"enabled": False}}, {}, "garbageCollection.enabled is false"),
         ({"garbageCollection": {"dryRun": True}}, {}, "garbageCollection.dryRun is true"),
-        ({}, {"owned": False}, "the directory belongs to another claim"),
+        ({}, {"owned": False, "troubles": (ANOTHERS,)}, "the directory belongs to another claim"),
         ({}, {"policy": PolicyReport(dry_run=True, origins={"dryRun": "b"})}, "the policy of b allows no deletion"),
     ],
     ids=["disabled", "dry run", "another's root", "another's policy"],

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
+Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _Shape(BaseModel):
@@ -25,7 +29,7 @@ class VersionState(StrEnum):
 class Trouble(_Shape):
     """Something a person should know: `reason` is one of `epd.api.names.Reason`."""
 
-    reason: str
+    reason: str = Field(min_length=1, max_length=63)
     message: str
 
 
@@ -34,8 +38,8 @@ class VersionReport(_Shape):
 
     name: str
     state: VersionState
-    entries: int = 0
-    used_bytes: int = 0
+    entries: Count = 0
+    used_bytes: Count = 0
     """Allocated bytes, each inode once."""
     since: str = ""
     """When it got this state (RFC 3339); empty when unknown."""
@@ -48,11 +52,11 @@ class PolicyReport(_Shape):
 
     enabled: bool = True
     dry_run: bool = False
-    version_grace_seconds: float = 0
-    entry_ttl_seconds: float | None = None
-    min_idle_seconds: float = 0
-    high_watermark_percent: int = 0
-    low_watermark_percent: int = 0
+    version_grace_seconds: Seconds = 0
+    entry_ttl_seconds: Seconds | None = None
+    min_idle_seconds: Seconds = 0
+    high_watermark_percent: Count = 0
+    low_watermark_percent: Count = 0
     origins: dict[str, str] = Field(default_factory=dict)
     """Field of `garbageCollection` to the name of the EPDDeployment whose value won."""
 
@@ -60,11 +64,11 @@ class PolicyReport(_Shape):
 class VolumeReport(_Shape):
     """What statvfs says of the volume."""
 
-    capacity_bytes: int = 0
-    used_bytes: int = 0
-    capacity_inodes: int = 0
+    capacity_bytes: Count = 0
+    used_bytes: Count = 0
+    capacity_inodes: Count = 0
     """0 on file systems that count none."""
-    used_inodes: int = 0
+    used_inodes: Count = 0
 
 
 class CollectionReport(_Shape):
@@ -72,9 +76,9 @@ class CollectionReport(_Shape):
 
     finished: str
     """RFC 3339."""
-    removed_entries: int = 0
-    removed_versions: int = 0
-    freed_bytes: int = 0
+    removed_entries: Count = 0
+    removed_versions: Count = 0
+    freed_bytes: Count = 0
 
 
 class CollectorReport(_Shape):
@@ -86,18 +90,18 @@ class CollectorReport(_Shape):
     root_id: str = ""
     owned: bool = False
     """Whether this claim owns the root; without it nothing is deleted."""
-    passes: int = 0
+    passes: Count = 0
     """Finished passes since start; 0: everything below is not known yet."""
     last_pass: str = ""
     """When the last pass ended (RFC 3339)."""
     volume: VolumeReport = VolumeReport()
-    used_bytes: int = 0
+    used_bytes: Count = 0
     """Of all our versions and the trash."""
-    entries: int = 0
-    foreign_bytes: int = 0
-    foreign_entries: int = 0
-    trash_bytes: int = 0
-    freed_bytes: int = 0
+    entries: Count = 0
+    foreign_bytes: Count = 0
+    foreign_entries: Count = 0
+    trash_bytes: Count = 0
+    freed_bytes: Count = 0
     """Since start."""
     versions: tuple[VersionReport, ...] = ()
     policy: PolicyReport = PolicyReport()

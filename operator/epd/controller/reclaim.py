@@ -115,7 +115,7 @@ def _hopeless(going: Going) -> str:
         return "the claim's collector never ran"
     if report is None or not report.passes:
         return ""
-    if not report.owned:
+    if any(trouble.reason == Reason.ROOT_OWNED_BY_ANOTHER_CLAIM for trouble in report.troubles):
         return "the directory belongs to another claim"
     if not report.policy.enabled or report.policy.dry_run:
         who = report.policy.origins.get("dryRun" if report.policy.dry_run else "enabled", "another user of the claim")
@@ -132,8 +132,10 @@ def _waiting(going: Going, own: frozenset[str]) -> str | None:
         return "the claim's collector does not answer"
     if going.seen is None or report.passes <= going.seen:
         return "the collector's next pass over the store is waited for"
+    trouble = next((f" ({t.message})" for t in report.troubles if t.reason not in NO_TROUBLE), "")
+    if not report.owned:
+        return f"the collector's last pass failed, so that it is not known what is left{trouble}"
     if left := _left(going, report, own):
-        trouble = next((f" ({t.message})" for t in report.troubles if t.reason not in NO_TROUBLE), "")
         return f"the collector is deleting {_listed(left)}{trouble}"
     return None
 

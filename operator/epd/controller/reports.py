@@ -6,6 +6,7 @@ a collector that is silent, slow or confused.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from epd.api.collection import CollectorReport
 from epd.controller.kinds import Manifest, uid_of
 
 TIMEOUT_SECONDS: Final = 2.0
-"""A reconcile waits for it; a collector answers from memory."""
+"""For a whole answer: a reconcile waits for it, and a collector answers from memory."""
 
 FRESH_SECONDS: Final = 60.0
 """How old an answer may be: status moves once a minute at most by it."""
@@ -77,7 +78,8 @@ class Reports:
         self.forget(key, but=uid)
         held = self._held.get(uid)
         if held is None:
-            held = self._held[uid] = _Held(_url(address), SILENT, float("-inf"), float("-inf"))
+            held = self._held[uid] = _Held("", SILENT, float("-inf"), float("-inf"))
+        held.url = _url(address)  # a pod whose sandbox is made anew, as by a reboot, has another one
         held.readers.add(key)
         if self._clock() - held.asked >= (max_age if held.answer.report else min(max_age, RETRY_SECONDS)):
             await self._ask(held)
@@ -119,14 +121,16 @@ class Reports:
     async def _get(self, url: str) -> Answer:
         body = bytearray()
         try:
-            async with self._client.stream("GET", url, timeout=TIMEOUT_SECONDS) as response:
+            async with asyncio.timeout(TIMEOUT_SECONDS), self._client.stream("GET", url) as response:
                 if response.status_code != httpx.codes.OK:
                     return Answer(None, f"its /status answers {response.status_code}")
+                if "Content-Encoding" in response.headers:  # a few packed bytes could fill the memory
+                    return Answer(None, "its /status is no report of a collector")
                 async for chunk in response.aiter_bytes():
                     body += chunk
                     if len(body) > MAX_BYTES:
                         return Answer(None, "its /status is too long")
-        except httpx.TimeoutException:
+        except (TimeoutError, httpx.TimeoutException):
             return Answer(None, f"its /status does not answer within {TIMEOUT_SECONDS:.0f} s")
         except httpx.HTTPError as e:
             return Answer(None, f"its /status cannot be read ({type(e).__name__})")

@@ -76,6 +76,14 @@ def test_what_is_waited_for_in_order() -> None:
     )
 
 
+def test_a_pass_that_failed_tells_neither_that_all_is_gone_nor_that_all_is_lost() -> None:
+    trouble = Told(reason="CollectionFailed", message="the root cannot be worked on: [Errno 116] Stale file handle")
+    assert waits(going(report(owned=False, troubles=(trouble,)))) == (
+        "the collector's last pass failed, so that it is not known what is left (the root cannot be worked on: "
+        "[Errno 116] Stale file handle)"
+    )
+
+
 def test_it_goes_when_nothing_of_its_own_is_left() -> None:
     gone = "the entries of v-mine, v-too are gone from ec, directory x"
     assert note(going(report())) == ("Normal", "Reclaimed", gone)

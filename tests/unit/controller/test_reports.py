@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import gzip
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
@@ -40,6 +42,25 @@ class Collector:
 
 def body(report: CollectorReport) -> str:
     return report.model_dump_json(by_alias=True)
+
+
+class Packed(httpx.AsyncByteStream):
+    """Small on the wire, and of any size when it is unpacked."""
+
+    def __init__(self, text: str) -> None:
+        self._packed = gzip.compress(text.encode())
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._packed
+
+
+class Trickle(httpx.AsyncByteStream):
+    """Never silent for as long as a read may take, and never at its end."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            await asyncio.sleep(0.001)
+            yield b" "
 
 
 def pod(name: str = "c-1", address: str = "10.0.0.1") -> dict[str, Any]:
@@ -82,8 +103,13 @@ async def test_one_answer_serves_all_for_a_minute() -> None:
         (httpx.Response(200, text="<html>"), "its /status is no report of a collector"),
         (httpx.Response(200, text="{}"), "its /status is no report of a collector"),
         (httpx.Response(200, content=b" " * (reports.MAX_BYTES + 1)), "its /status is too long"),
+        (httpx.Response(200, text='{"claim": "ec", "entries": -1}'), "its /status is no report of a collector"),
+        (
+            httpx.Response(200, stream=Packed(body(REPORT)), headers={"Content-Encoding": "gzip"}),
+            "its /status is no report of a collector",
+        ),
     ],
-    ids=["timeout", "refused", "503", "redirect", "no JSON", "no report", "endless"],
+    ids=["timeout", "refused", "503", "redirect", "no JSON", "no report", "endless", "negative", "packed"],
 )
 async def test_whatever_else_comes_is_words(answer: Any, words: str) -> None:
     collector = Collector()
@@ -92,6 +118,22 @@ async def test_whatever_else_comes_is_words(answer: Any, words: str) -> None:
     else:
         collector.answer = lambda _: answer
     assert await collector.reports.read("ai/a", pod()) == Answer(None, words)
+
+
+async def test_a_trickle_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "TIMEOUT_SECONDS", 0.05)
+    collector = Collector()
+    collector.answer = lambda _: httpx.Response(200, stream=Trickle())
+    answer = await asyncio.wait_for(collector.reports.read("ai/a", pod()), 10)
+    assert answer.words.startswith("its /status does not answer")
+
+
+async def test_a_pod_that_got_another_address_is_asked_there() -> None:
+    collector = Collector()
+    await collector.reports.read("ai/a", pod())
+    collector.now = 60.0
+    await collector.reports.read("ai/a", pod(address="10.0.0.9"))
+    assert collector.asked == ["http://10.0.0.1:8080/status", "http://10.0.0.9:8080/status"]
 
 
 async def test_the_last_good_answer_stands_in_for_three_minutes() -> None:
