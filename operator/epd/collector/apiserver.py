@@ -157,6 +157,7 @@ class ApiServer:
         paged: bool = False,
     ) -> JSONObject:
         headers = {"Accept": accept} | self._authorization()
+        asked = f"GET {address.partition('?')[0]}"  # continue tokens change, and words should not
         try:
             if connection.sock is None:
                 connection.timeout = self._left(deadline)
@@ -168,17 +169,17 @@ class ApiServer:
                 body = self._body(response, sock, deadline)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise ApiError(f"GET {address}: {_words(error)}") from error
+            raise ApiError(f"{asked}: {_words(error)}") from error
         if response.status == http.HTTPStatus.GONE and paged:
             raise _ExpiredError
         if response.status != http.HTTPStatus.OK:
-            raise ApiError(f"GET {address}: {_refusal(response.status, body)}", status=response.status)
+            raise ApiError(f"{asked}: {_refusal(response.status, body)}", status=response.status)
         try:
             parsed = json.loads(body)
         except ValueError as error:
-            raise ApiError(f"GET {address}: the answer is no JSON, perhaps cut off ({error})") from error
+            raise ApiError(f"{asked}: the answer is no JSON, perhaps cut off ({error})") from error
         if not isinstance(parsed, dict):
-            raise ApiError(f"GET {address}: the answer is no object")
+            raise ApiError(f"{asked}: the answer is no object")
         return parsed
 
     def _body(self, response: http.client.HTTPResponse, sock: socket.socket, deadline: float) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from epd.api.quantity import duration_text
 from epd.api.types import ConnectorKind
 from epd.collector.inputs import Declaration, Liveness
 from epd.collector.seen import Listed, Root, SeenEPD
@@ -49,7 +50,7 @@ def named_versions(listed: Listed, root: Root) -> Named:
     leaving: set[str] = set()
     for epd in listed.epds:
         if epd.deleting and epd.name not in manned:
-            leaving |= epd.versions if epd.finalizing and epd.uses(root) else set()
+            leaving |= epd.versions if epd.reclaims and epd.uses(root) else set()
             continue
         for version in epd.versions:
             users[version] |= {epd.name} if epd.uses(root) else set()
@@ -88,7 +89,8 @@ class Guard:
             first, self._since = self._since is None, taken if self._since is None else self._since
             left = self._since + grace - taken
             if first or left > 0:
-                return f"{doubt}; if that stays so, it is believed in {max(left, 0):.0f} s (versionGracePeriod)"
+                # not how long that is from now: words that count down would move a status with every pass
+                return f"{doubt}; if that stays so for versionGracePeriod ({duration_text(grace)}), it is believed"
         self._last, self._since = frozenset(named.live), None
         return ""
 
@@ -109,7 +111,7 @@ def liveness(named: Named, *, taken: float, now: float, doubt: str = "") -> Live
             " bring operator and CustomResourceDefinition to one release"
         )
     if now - taken > MOST_AGE:
-        message = f"the API server took {now - taken:.0f} s for the lists, more than {MOST_AGE:.0f} s"
+        message = f"the API server took more than {MOST_AGE:.0f} s for the lists"
     return Liveness(
         valid=not message,
         live=named.live,

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from epd.api import names
 from epd.api.quantity import quantity_value
-from epd.api.types import ClaimRef, EncoderCacheSpec, EPDDeployment
+from epd.api.types import ClaimRef, EncoderCacheSpec, EPDDeployment, ReclaimPolicy
 from epd.topology.model_version import model_version, record_inputs
 
 JSONObject = dict[str, Any]
@@ -58,7 +58,7 @@ class SeenEPD:
     name: str
     deleting: bool = False
     finalizing: bool = False
-    """Whether it waits for its entries to be removed."""
+    """Whether it has the finalizer by which it waits for its entries to be removed."""
     claim: ClaimRef | None = None
     """Where its encoder cache lies; None: nowhere, or `claim_unknown`."""
     claim_unknown: bool = False
@@ -72,6 +72,11 @@ class SeenEPD:
     """None: it has none, or not to be told."""
     unreadable: str = ""
     """Why the spec could not be read."""
+
+    @property
+    def reclaims(self) -> bool:
+        """Whether its entries are to go with it: the finalizer alone may be left over from another reclaimPolicy."""
+        return self.finalizing and self.cache is not None and self.cache.reclaim_policy is ReclaimPolicy.DELETE
 
     def uses(self, root: Root) -> bool:
         """Tell whether its cache lies there; one that cannot be told may lie anywhere."""

@@ -26,6 +26,7 @@ def raw_epd(
     sub_path: str = "",
     collection: dict[str, Any] | None = None,
     connector: str = "Managed",
+    reclaim: str = "Delete",
     spec: dict[str, Any] | None = None,
     status: dict[str, Any] | None = None,
     metadata: dict[str, Any] | None = None,
@@ -35,6 +36,7 @@ def raw_epd(
         "encoderCache": {
             "connector": connector,
             "garbageCollection": collection or {},
+            "reclaimPolicy": reclaim,
             "volume": {"persistentVolumeClaim": {"claimName": claim} | ({"subPath": sub_path} if sub_path else {})},
         }
     }

@@ -130,6 +130,13 @@ def test_what_is_no_whole_list_is_an_error(api: FakeApi, answer: Answer, words: 
         client(api).list_all(PODS, name_of)
 
 
+def test_words_are_the_same_whatever_page_failed(api: FakeApi) -> None:
+    api.fault = lambda request: refusal(500, "no leader") if "continue" in request.query else None
+    with pytest.raises(ApiError) as caught:
+        client(api).list_all(PODS, name_of)
+    assert str(caught.value) == f"GET {PODS}: HTTP 500: no leader"
+
+
 def test_a_refusal_names_the_missing_right(api: FakeApi) -> None:
     api.fault = lambda _: refusal(403, 'pods is forbidden: User "u" cannot list resource "pods"')
     with pytest.raises(ApiError, match='HTTP 403: pods is forbidden: User "u" cannot list') as caught:
