@@ -137,3 +137,8 @@ class PassResult:
     liveness_valid: bool = False
     clock_skew: float = 0.0
     troubles: tuple[TroubleFacts, ...] = ()
+
+    @property
+    def blind(self) -> bool:
+        """Whether the root could not be looked at: then nothing here says what lies on it, or whose it is."""
+        return not self.owned and any(trouble.reason is Reason.COLLECTION_FAILED for trouble in self.troubles)

@@ -60,11 +60,14 @@ class Tally:
             dry_run: Whether it was one.
             now: Seconds since the epoch, for a pass that could not tell the server's time.
         """
-        known = self.passes > 0 or result.rescanned or not result.more
+        known = not result.blind and (self.passes > 0 or result.rescanned or not result.more)
+        latest = result
+        if result.blind:  # what lies on the root is as it was before
+            latest = replace(self.latest or result, more=False, errors=result.errors, troubles=result.troubles)
         counted = replace(
             self,
             passes=self.passes + known,
-            latest=result,
+            latest=latest,
             scanned_entries=self.scanned_entries + result.scanned_entries,
             spared=_sum(self.spared, result.spared),
             errors=_sum(self.errors, result.errors),

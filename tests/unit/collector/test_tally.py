@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from epd.collector.result import Cause, PassResult, Spared
+from dataclasses import replace
+
+from epd.api.names import Reason
+from epd.collector.result import Cause, PassResult, Spared, TroubleFacts
 from epd.collector.tally import Removed, Tally
 
 IDLE = PassResult(rescanned=True, scanned_entries=5, finished=10.0)
@@ -62,6 +65,20 @@ def test_nothing_is_known_before_the_first_whole_scan() -> None:
 
 def test_a_pass_without_the_servers_time_gets_ours() -> None:
     assert tally(PassResult(freed_bytes=1)).collected == Removed(finished=99.0, freed_bytes=1)
+
+
+def test_a_pass_that_could_not_look_changes_nothing_that_is_known() -> None:
+    troubles = (TroubleFacts(reason=Reason.COLLECTION_FAILED, message="the root cannot be worked on: EIO"),)
+    failed = PassResult(errors={("open", "EIO"): 1}, troubles=troubles)
+    assert tally(failed).passes == 0
+    found = tally(IDLE, failed)
+    assert (found.passes, found.errors) == (1, {("open", "EIO"): 1})
+    assert found.latest == replace(IDLE, errors={("open", "EIO"): 1}, troubles=troubles)
+
+
+def test_a_root_of_another_claim_is_known_to_be() -> None:
+    refused = PassResult(troubles=(TroubleFacts(reason=Reason.ROOT_OWNED_BY_ANOTHER_CLAIM, message="b"),))
+    assert (tally(IDLE, refused).passes, tally(IDLE, refused).latest) == (2, refused)
 
 
 def test_failures() -> None:
