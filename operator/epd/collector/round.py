@@ -240,4 +240,4 @@ class Round:
         live = self.liveness.live if self.liveness is not None else {}
         trash = {version_of(name) or "" for name in survey.trash}
         marked = {one.version for one in self.standings if one.condemned is not None}
-        sweep.housekeeping({*live, *survey.versions, *trash, *marked})
+        sweep.housekeeping(sorted(layouts.keys() - live.keys() - survey.versions.keys() - trash - marked))

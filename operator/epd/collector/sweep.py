@@ -6,7 +6,7 @@ Directories in live versions stay: vLLM's connector has no retry for one that va
 from __future__ import annotations
 
 import stat
-from collections.abc import Container
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,8 +52,8 @@ class Sweep:
         except OSError as error:
             self._failed("open", error)
 
-    def housekeeping(self, needed: Container[str]) -> None:
-        """Remove old temporary files and probes, and records of versions that are not `needed`."""
+    def housekeeping(self, unneeded: Iterable[str]) -> None:
+        """Remove old temporary files and probes, and records of `unneeded` versions, all of them ours."""
         self._old(names.HOUSEKEEPING, self.house.housekeeping, TEMPORARY_AGE, names.TEMPORARY_PREFIX)
         versions, probes = self.house.parts.get(names.VERSIONS), self.house.parts.get(names.PROBE)
         if probes is not None:
@@ -61,10 +61,8 @@ class Sweep:
         if versions is None:
             return
         self._old(names.VERSIONS, versions, TEMPORARY_AGE, names.TEMPORARY_PREFIX)
-        for name in self._names(versions):
-            version = name.partition(".")[0]
-            known = name in (names.record_name(version), names.widths_name(version))
-            if known and names.is_version(version) and version not in needed:
+        for version in unneeded:
+            for name in (names.widths_name(version), names.record_name(version)):
                 self._remove_old(f"{names.VERSIONS}/{name}", name, versions, RECORD_AGE)
 
     def _old(self, path: str, fd: int, age: float, prefix: str) -> None:

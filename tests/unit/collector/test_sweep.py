@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,16 @@ def test_record_outlives_its_version_by_30_days(tree: Tree, state: str, kept: bo
     tree.collect()
 
     assert (record.exists(), widths.exists()) == (kept, kept)
+
+
+@pytest.mark.parametrize("changed", [{"claim": "ns/other"}, {"format": 2}])
+def test_02_records_that_are_not_ours_stay_however_old(tree: Tree, changed: dict[str, Any]) -> None:
+    record = tree.aged(tree.record(DEAD, **changed), 60 * DAY)
+    widths = tree.file(f".epd-gc/versions/{DEAD}.widths.json", age=60 * DAY)
+
+    tree.collect()
+
+    assert (record.exists(), widths.exists()) == (True, True)
 
 
 def test_unknown_names_among_records_stay(tree: Tree) -> None:
