@@ -8,9 +8,10 @@ from __future__ import annotations
 import errno
 import stat
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
-from epd.collector.files import Files, directory
+from epd.collector.files import Entry, Files, directory
 from epd.collector.ledger import Ledger
 from epd.collector.pace import BATCH, Pace
 from epd.collector.result import Cause, Spared
@@ -60,15 +61,31 @@ class Purge:
             self.removed = self.freed = 0
 
     def _remove_directory(self, name: str, dir_fd: int, depth: int) -> bool:
+        """Delete a directory as far as it is ours; True if it is gone."""
+        in_shard = names.SHARD_PATTERN.fullmatch(name) is not None
         try:
             with directory(self.files, name, dir_fd=dir_fd) as fd:
-                if not self._empty(fd, names.SHARD_PATTERN.fullmatch(name) is not None, depth):
+                # vLLM's connector keeps one file of a known name in each directory: no listing, if that was all.
+                if not in_shard:
+                    self._unlink([names.EXAMPLE_ENTRY], fd)
+                    if self._rmdir(name, dir_fd):
+                        return True
+                if not self._empty(fd, in_shard, depth):
                     return False
-            self.files.rmdir(name, dir_fd=dir_fd)
+            return self._rmdir(name, dir_fd)
         except OSError as error:
             if is_elsewhere(error):
                 self.ledger.spared[Spared.FOREIGN] += 1
             elif error.errno not in _NOT_YET:
+                self.ledger.error("open", error)
+            return error.errno == errno.ENOENT
+
+    def _rmdir(self, name: str, dir_fd: int) -> bool:
+        """Remove a directory that may be empty; True if it is gone."""
+        try:
+            self.files.rmdir(name, dir_fd=dir_fd)
+        except OSError as error:
+            if error.errno not in _NOT_YET:
                 self.ledger.error("rmdir", error)
             return error.errno == errno.ENOENT
         return True
@@ -76,30 +93,47 @@ class Purge:
     def _empty(self, fd: int, in_shard: bool, depth: int) -> bool:
         """Empty an open directory as far as it is ours; False if the slice was spent before the end."""
         with self.files.scandir(fd) as entries:
-            for entry in entries:
-                if self.left <= 0:
+            while chunk := list(islice(entries, BATCH)):
+                while self.left <= 0:
                     if not self.pace.take(BATCH):
                         return False
-                    self.left = BATCH
-                if not self._remove(entry.name, fd, in_shard, depth):
-                    return False
+                    self.left += BATCH
+                found = [entry.name for entry in chunk if is_ours(entry.name, in_shard=in_shard)]
+                odd = self._unlink(found, fd)
+                if odd or len(found) != len(chunk):
+                    files = set(found).difference(odd)
+                    if not all(self._other(entry, fd, depth) for entry in chunk if entry.name not in files):
+                        return False
         return True
 
-    def _remove(self, name: str, fd: int, in_shard: bool, depth: int) -> bool:
-        try:
-            status = self.files.stat(name, dir_fd=fd, follow_symlinks=False)
-            if stat.S_ISDIR(status.st_mode) and status.st_dev == self.device and depth > 0:
-                return self._remove_directory(name, fd, depth - 1) or not self.pace.over
-            if not stat.S_ISREG(status.st_mode) or not is_ours(name, in_shard=in_shard):
-                self.ledger.spared[Spared.FOREIGN] += 1
-                return True
-            self.files.unlink(name, dir_fd=fd)
-        except FileNotFoundError:
-            return True
-        except OSError as error:
-            self.ledger.error("unlink", error)
-            return True
-        self.left -= 1
-        self.removed += 1
-        self.freed += status.st_blocks * BLOCK if status.st_nlink == 1 else 0
+    def _other(self, entry: Entry, fd: int, depth: int) -> bool:
+        """Delete a directory, or keep what no connector writes; False if the slice was spent."""
+        if depth > 0 and entry.is_dir(follow_symlinks=False):
+            return self._remove_directory(entry.name, fd, depth - 1) or not self.pace.over
+        self.ledger.spared[Spared.FOREIGN] += 1
         return True
+
+    def _unlink(self, found: list[str], fd: int) -> list[str]:
+        """Unlink those that are files of this mount, and return the others. The hot loop: everything is local."""
+        look, unlink, device = self.files.stat, self.files.unlink, self.device
+        removed = freed = 0
+        others = []
+        for name in found:
+            try:
+                status = look(name, dir_fd=fd, follow_symlinks=False)
+                if status.st_mode & 0o170000 != stat.S_IFREG or status.st_dev != device:
+                    others.append(name)
+                    continue
+                unlink(name, dir_fd=fd)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self.ledger.error("unlink", error)
+                continue
+            removed += 1
+            if status.st_nlink == 1:
+                freed += status.st_blocks
+        self.left -= removed
+        self.removed += removed
+        self.freed += freed * BLOCK
+        return others
