@@ -19,6 +19,8 @@ _RESOLVE: Final = 0x01 | 0x02 | 0x04 | 0x08
 """NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH (linux/openat2.h)."""
 _WITHOUT: Final = frozenset({errno.ENOSYS, errno.EPERM, errno.E2BIG, errno.EINVAL})
 """How old kernels and seccomp profiles answer openat2."""
+_FIXED_MODES: Final = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
+"""How volumes whose modes are mount options (SMB, some FUSE) answer fchmod(2)."""
 _ATTEMPTS: Final = 8
 """openat2 answers EAGAIN when something is renamed meanwhile; a rename that goes on for 8 calls is an attack."""
 
@@ -184,3 +186,12 @@ def directory(files: Files, name: str, *, dir_fd: int) -> Iterator[int]:
     finally:
         with suppress(OSError):
             files.close(fd)
+
+
+def set_mode(files: Files, fd: int, mode: int) -> None:
+    """Set the mode of what was just made, unless the volume decides modes by itself. Raises OSError."""
+    try:
+        files.fchmod(fd, mode)
+    except OSError as error:
+        if error.errno not in _FIXED_MODES:
+            raise

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from epd.collector.files import Files, directory
+from epd.collector.files import Files, directory, set_mode
 from epd.collector.ledger import Ledger
 from epd.connector import layout
 
@@ -76,4 +76,4 @@ def make_directory(files: Files, name: str, *, dir_fd: int) -> None:
     with directory(files, name, dir_fd=dir_fd) as fd:
         mode = files.fstat(fd).st_mode & 0o7777  # keeps the set-group-id bit that fsGroup puts on the root
         if mode & layout.DIRECTORY_MODE != layout.DIRECTORY_MODE:
-            files.fchmod(fd, mode | layout.DIRECTORY_MODE)
+            set_mode(files, fd, mode | layout.DIRECTORY_MODE)

@@ -60,10 +60,14 @@ def parse(content: Mapping[str, Any] | None) -> Owner | None:
     )
 
 
-def adopted(owner: Owner, claim: Claim) -> Owner:
-    """Return the owner after `claim` took the root over; what the old claim wrote becomes ours."""
+def adopted(owner: Owner, claim: Claim, root_id: str) -> Owner:
+    """Return the owner after `claim` took the root over; what the old claim wrote becomes ours.
+
+    The root gets a new id, so that an annotation counts once: of two claims that adopted one root, each would take it
+    from the other again and again, and see the other's versions as dead.
+    """
     former = tuple(dict.fromkeys((*owner.former, owner.claim)))
-    return Owner(root_id=owner.root_id, claim_uid=claim.uid, claim=claim.name, former=former, created=owner.created)
+    return Owner(root_id=root_id, claim_uid=claim.uid, claim=claim.name, former=former, created=owner.created)
 
 
 def settle(
@@ -92,7 +96,7 @@ def settle(
             f"directory of its own; if that claim is gone or never comes back here, adopt the root: kubectl "
             f"annotate pvc {claim.name.rpartition('/')[2]} {ANNOTATION_ADOPT_ROOT}={owner.root_id}"
         )
-    owner = adopted(owner, claim)
+    owner = adopted(owner, claim, owner.root_id if dry_run else nonce())
     if not dry_run:
         documents.publish(files, layout.OWNER, owner.encode(), dir_fd=housekeeping, nonce=nonce, replace=True)
     return owner, ""

@@ -11,7 +11,7 @@ from epd.collector.foreign import Foreign
 from epd.collector.histogram import Histogram
 from epd.collector.house import House
 from epd.collector.inputs import Layout, Policy
-from epd.collector.scan import Scanner, Tally
+from epd.collector.scan import Scanner, Tally, is_elsewhere
 from epd.collector.trash import version_of
 from epd.collector.watermark import Ours
 from epd.connector import layout as names
@@ -67,8 +67,9 @@ class Survey:
     def gone(self, version: str, stamp: float, used_bytes: int) -> None:
         """Take note of an evicted entry."""
         tally = self.versions[version]
-        tally.entries -= 1
-        tally.used_bytes -= used_bytes
+        # an entry that was put back with its old time was not counted
+        tally.entries = max(0, tally.entries - 1)
+        tally.used_bytes = max(0, tally.used_bytes - used_bytes)
         self.everything.subtract(stamp, used_bytes)
         for versions, histogram in self.groups:
             if version in versions:
@@ -114,13 +115,16 @@ def key(layouts: Mapping[str, Layout], policy: Policy) -> object:
 
 
 def _scan(scanner: Scanner, name: str, dir_fd: int, layout: Layout, histogram: Histogram) -> Tally | None:
+    """Count a version; None if it is not there. One that cannot be read is: it must not be told to be gone."""
     try:
         with directory(scanner.files, name, dir_fd=dir_fd) as fd:
             return scanner.scan(fd, layout, histogram)
     except FileNotFoundError:
         return None
     except OSError as error:
-        scanner.ledger.error("open", error)
+        if not is_elsewhere(error):
+            scanner.ledger.error("open", error)
+            return Tally(complete=False)
         return None
 
 

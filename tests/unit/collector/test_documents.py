@@ -48,6 +48,35 @@ def test_nothing_half_written_is_left(fd: int, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+def test_a_volume_without_links_and_modes_is_written_all_the_same(fd: int, tmp_path: Path, number: int) -> None:
+    def refused(*args: Any, **kwargs: Any) -> None:
+        raise OSError(number, "not here")
+
+    files = Wrapped(link=refused, fchmod=refused)
+    assert publish(files, "a", {"n": 1}, dir_fd=fd, nonce=lambda: "x")
+    assert not publish(files, "a", {"n": 2}, dir_fd=fd, nonce=lambda: "x")
+    assert read(files, "a", dir_fd=fd) == {"n": 1}
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_nothing_half_written_is_left_without_links_either(fd: int, tmp_path: Path) -> None:
+    written = []
+
+    def refused(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.EPERM, "not here")
+
+    def second_fails(fd: int, data: bytes) -> int:
+        written.append(data)
+        if len(written) == 2:
+            raise OSError(errno.ENOSPC, "full")
+        return os.write(fd, data)
+
+    with pytest.raises(OSError, match="full"):
+        publish(Wrapped(link=refused, write=second_fails), "a", {}, dir_fd=fd, nonce=lambda: "x")
+    assert os.listdir(tmp_path) == []
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"1", b"\xff", b"[" * 10**5, b" " * (1 << 20) + b"{}"])
 def test_what_is_no_json_object_or_too_long_is_none(fd: int, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a").write_bytes(content)

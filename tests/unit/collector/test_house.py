@@ -35,6 +35,17 @@ def test_makes_what_is_missing_for_the_group(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in made} == {0o770}
 
 
+def test_a_volume_that_decides_modes_by_itself_is_used_all_the_same(tmp_path: Path) -> None:
+    def refused(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.EPERM, "not here")
+
+    umask = os.umask(0o077)
+    try:
+        assert opened(tmp_path, make=True, files=Wrapped(fchmod=refused))[0] == set(PARTS)
+    finally:
+        os.umask(umask)
+
+
 def test_19_makes_only_the_clocks_part_in_a_dry_run(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         opened(tmp_path, make=False)

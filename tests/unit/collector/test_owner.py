@@ -52,15 +52,27 @@ def test_the_second_claim_is_refused(fd: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_adoption_keeps_the_root_and_its_former_claims(fd: int, tmp_path: Path, dry_run: bool) -> None:
+def test_adoption_keeps_the_former_claims(fd: int, tmp_path: Path, dry_run: bool) -> None:
     (tmp_path / "owner.json").write_text(json.dumps(OWNER))
 
     owner, _ = settled(fd, Claim(name="ns/b", uid="u2", adopts="r"), dry_run=dry_run)
 
-    assert owner == Owner(root_id="r", claim_uid="u2", claim="ns/b", former=("ns/old", "ns/a"), created="c")
+    root_id = "r" if dry_run else "n"
+    assert owner == Owner(root_id=root_id, claim_uid="u2", claim="ns/b", former=("ns/old", "ns/a"), created="c")
     assert owner.names == {"ns/b", "ns/old", "ns/a"}
     written = parse(json.loads((tmp_path / "owner.json").read_text()))
     assert written == (parse(OWNER) if dry_run else owner)
+
+
+def test_a_claim_that_lost_its_root_does_not_take_it_back_by_an_old_annotation(fd: int, tmp_path: Path) -> None:
+    (tmp_path / "owner.json").write_text(json.dumps(OWNER))
+    first, second = Claim(name="ns/b", uid="u2", adopts="r"), Claim(name="ns/c", uid="u3", adopts="n1")
+    settled(fd, first, nonce="n1")
+
+    owner, _ = settled(fd, second, nonce="n2")
+
+    assert settled(fd, first, nonce="n3")[0] is None
+    assert settled(fd, second, nonce="n4")[0] == owner
 
 
 @pytest.mark.parametrize(

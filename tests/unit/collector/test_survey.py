@@ -1,24 +1,25 @@
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import ExitStack
 from pathlib import Path
 
 from epd.collector import survey as surveys
-from epd.collector.files import KernelFiles
+from epd.collector.files import Files, KernelFiles
 from epd.collector.house import open_housekeeping, open_parts
 from epd.collector.inputs import Layout, Policy
 from epd.collector.ledger import Ledger
 from epd.collector.scan import Scanner
 from epd.collector.survey import Survey
 from epd.collector.watermark import Ours
-from unit.collector.tree import DEAD, LIVE, Tree, policy
+from unit.collector.tree import DEAD, LIVE, Tree, Wrapped, policy
 
 LAYOUTS: dict[str, Layout] = {LIVE: "Managed", DEAD: "Example"}
 
 
-def taken(tree: Tree, told: Policy) -> Survey:
-    files, ledger = KernelFiles(), Ledger()
+def taken(tree: Tree, told: Policy, files: Files | None = None) -> Survey:
+    files, ledger = files or KernelFiles(), Ledger()
     with ExitStack() as stack:
         root = os.open(tree.path, os.O_RDONLY)
         stack.callback(os.close, root)
@@ -63,6 +64,21 @@ def test_what_goes_is_taken_out_of_every_count(tmp_path: Path) -> None:
 
     assert (survey.ours, sum(survey.everything.counts)) == (Ours(used_bytes=0, entries=0), 0)
     assert sum(survey.groups[0][1].sizes) == 0
+
+
+def test_what_cannot_be_opened_is_not_gone(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    tree.entry(LIVE, "a")
+    real = KernelFiles()
+
+    def refused(name: str, *, dir_fd: int) -> int:
+        if name == LIVE:
+            raise OSError(errno.EACCES, "no")
+        return real.open_directory(name, dir_fd=dir_fd)
+
+    survey = taken(tree, policy(), Wrapped(open_directory=refused))
+
+    assert (survey.used_by_version, survey.complete) == ({LIVE: 0}, False)
 
 
 def test_key_changes_with_what_the_histograms_are_made_for() -> None:
