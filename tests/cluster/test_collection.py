@@ -92,7 +92,9 @@ def test_a_version_that_nobody_names_any_more_is_removed(
     (store / "notes.txt").write_text("of somebody else")
     until(lambda: versions(scratch).get(old) == "Live", "status shows the live version")
 
-    scratch.patch({"encoderCache": {"salt": "2"}})
+    scratch.patch(
+        {"suspend": True, "encoderCache": {"salt": "2"}}
+    )  # these pods never start, so none would replace them
     until(
         lambda: not (store / old).exists(), "the old version's directory is gone", seconds=240
     )  # two passes and the grace
