@@ -148,7 +148,7 @@ class Oracle:
             self._condemns(process, name)
         elif part == layout.VERSIONS and operation in ("unlink", "replace") and not name.startswith("."):
             self.check(2, False, f"{process.name} removes the record {name}")
-        elif part == layout.PINS and operation == "unlink" and len(place) == 3:
+        elif part == layout.PINS and operation == "unlink" and len(place) == 3 and name != layout.HEARTBEAT:
             self._reaps(process, place, parent, name)
         elif part == layout.VERSIONS and operation == "link" and name.endswith(".json"):
             self.ours.add(name.removesuffix(".json"))
@@ -243,7 +243,8 @@ class Oracle:
 
     def _reaps(self, process: Process, place: tuple[str, ...], parent: Inode, name: str) -> None:
         uid, what = place[1], f"{process.name} removes the pin {'/'.join(place[1:])}/{name}"
-        look = process.looks.get((parent, layout.HEARTBEAT)) or process.looks.get(parent)
+        looks = [process.looks.get(key) for key in ((parent, layout.HEARTBEAT), parent)]
+        look = max((look for look in looks if look is not None), key=lambda look: look.call, default=None)
         if look is None:
             self.check(9, False, f"{what} without a look at its heartbeat")
             return
