@@ -9,10 +9,12 @@ import ctypes
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Final, Protocol
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_TOUCHED: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+"""To set a file's time; not to wait for the reader of a pipe."""
 _OPENAT2: Final = 437
 """Number of openat2(2) on every architecture but alpha (Linux 5.6)."""
 _RESOLVE: Final = 0x01 | 0x02 | 0x04 | 0x08
@@ -80,7 +82,7 @@ class Files(Protocol):
     def rename(self, src: str, dst: str, *, src_dir_fd: int | None = ..., dst_dir_fd: int | None = ...) -> None:
         """As os.rename."""
 
-    def utime(self, path: str, times: None = ..., *, dir_fd: int | None = ..., follow_symlinks: bool = ...) -> None:
+    def utime(self, path: str, times: None = ..., *, dir_fd: int, follow_symlinks: bool = ...) -> None:
         """As os.utime; None is the time of whoever keeps the file system: the server's on NFS."""
 
     def fsync(self, fd: int) -> None:
@@ -120,7 +122,6 @@ class KernelFiles:
     unlink = staticmethod(os.unlink)
     link = staticmethod(os.link)
     rename = staticmethod(os.rename)
-    utime = staticmethod(os.utime)
     fsync = staticmethod(os.fsync)
     fchmod = staticmethod(os.fchmod)
     fstatvfs = staticmethod(os.fstatvfs)
@@ -128,11 +129,26 @@ class KernelFiles:
     def __init__(self, *, openat2: bool = True) -> None:
         self._openat2 = openat2
         self._syscall: Any = ctypes.CDLL(None, use_errno=True).syscall
-        self._how = _OpenHow(flags=DIRECTORY, mode=0, resolve=_RESOLVE)
+        self._how = {flags: _OpenHow(flags=flags, mode=0, resolve=_RESOLVE) for flags in (DIRECTORY, _TOUCHED)}
+        self._reference = {flags: ctypes.byref(how) for flags, how in self._how.items()}
 
     def scandir(self, path: int, /) -> AbstractContextManager[Iterator[Entry]]:
         """As os.scandir of an open directory."""
         return os.scandir(path)
+
+    def utime(self, path: str, times: None = None, *, dir_fd: int, follow_symlinks: bool = False) -> None:
+        """As os.utime of a plain child; the system call itself would go through what is mounted on the name.
+
+        Raises:
+            OSError: As open_directory, and ENXIO for a pipe or a socket.
+        """
+        if follow_symlinks:
+            raise OSError(errno.ELOOP, "symbolic links are never followed", path)
+        fd = self._open_child(path, _TOUCHED, dir_fd)
+        try:
+            os.utime(fd, times)
+        finally:
+            os.close(fd)
 
     def open_directory(self, name: str, *, dir_fd: int) -> int:
         """Open a directory that is a plain child, on the same mount, of an open one.
@@ -140,35 +156,39 @@ class KernelFiles:
         Raises:
             OSError: ENOENT, ENOTDIR, ELOOP for a symbolic link, EXDEV for another mount or a name with a path in it.
         """
+        return self._open_child(name, DIRECTORY, dir_fd)
+
+    def _open_child(self, name: str, flags: int, dir_fd: int) -> int:
         if "/" in name or name in ("", ".", ".."):
             raise OSError(errno.EXDEV, "not the name of a child", name)
         while self._openat2:
-            fd, number = self._try_openat2(name, dir_fd)
+            fd, number = self._try_openat2(name, flags, dir_fd)
             if fd >= 0:
                 return fd
             if number not in _WITHOUT:
                 raise OSError(number, os.strerror(number), name)
             self._openat2 = False
-        return self._open_and_compare(name, dir_fd)
+        return _open_and_compare(name, flags, dir_fd)
 
-    def _try_openat2(self, name: str, dir_fd: int) -> tuple[int, int]:
+    def _try_openat2(self, name: str, flags: int, dir_fd: int) -> tuple[int, int]:
         number = 0
         for _ in range(_ATTEMPTS):
-            fd = self._syscall(_OPENAT2, dir_fd, os.fsencode(name), ctypes.byref(self._how), _HOW_SIZE)
+            fd = self._syscall(_OPENAT2, dir_fd, os.fsencode(name), self._reference[flags], _HOW_SIZE)
             number = ctypes.get_errno() if fd < 0 else 0
             if number not in (errno.EAGAIN, errno.EINTR):
                 return fd, number
         return -1, number
 
-    def _open_and_compare(self, name: str, dir_fd: int) -> int:
-        fd = os.open(name, DIRECTORY, dir_fd=dir_fd)
-        try:
-            if os.fstat(fd).st_dev != os.fstat(dir_fd).st_dev or _mount_of(fd) != _mount_of(dir_fd):
-                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), name)
-        except BaseException:
-            os.close(fd)
-            raise
-        return fd
+
+def _open_and_compare(name: str, flags: int, dir_fd: int) -> int:
+    fd = os.open(name, flags, dir_fd=dir_fd)
+    try:
+        if os.fstat(fd).st_dev != os.fstat(dir_fd).st_dev or _mount_of(fd) != _mount_of(dir_fd):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), name)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _mount_of(fd: int) -> str:
@@ -177,15 +197,26 @@ def _mount_of(fd: int) -> str:
         return next((line for line in lines if line.startswith("mnt_id:")), "")
 
 
-@contextmanager
-def directory(files: Files, name: str, *, dir_fd: int) -> Iterator[int]:
-    """Hold a child directory open. Raises OSError."""
-    fd = files.open_directory(name, dir_fd=dir_fd)
-    try:
-        yield fd
-    finally:
+class _Held(AbstractContextManager[int]):
+    """A descriptor that is closed at the end. A generator would cost twice the system calls of opening and closing."""
+
+    __slots__ = ("_fd", "_files")
+
+    def __init__(self, files: Files, fd: int) -> None:
+        self._files = files
+        self._fd = fd
+
+    def __enter__(self) -> int:
+        return self._fd
+
+    def __exit__(self, *_: object) -> None:
         with suppress(OSError):
-            files.close(fd)
+            self._files.close(self._fd)
+
+
+def directory(files: Files, name: str, *, dir_fd: int) -> AbstractContextManager[int]:
+    """Open a child directory, to be held by a `with` statement. Raises OSError."""
+    return _Held(files, files.open_directory(name, dir_fd=dir_fd))
 
 
 def set_mode(files: Files, fd: int, mode: int) -> None:

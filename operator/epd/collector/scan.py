@@ -13,7 +13,6 @@ from typing import Final
 
 from epd.collector.files import Entry, Files, directory
 from epd.collector.histogram import LAST, SCALE, Histogram
-from epd.collector.inputs import Layout
 from epd.collector.ledger import Ledger
 from epd.connector import layout as names
 
@@ -21,9 +20,9 @@ BLOCK: Final = 512
 """Unit of st_blocks, whatever the file system (stat(2))."""
 _CHUNK: Final = 4096
 """Entries between two looks at the stop flag: about 15 ms."""
-_LINKED_LIMIT: Final = 200_000
-"""Inodes with several links that are remembered, 12 MiB: more than the pins of a busy claim. Those beyond it may be
-counted twice."""
+_LINKED_LIMIT: Final = 100_000
+"""Inodes with several links that are remembered, 9 MiB while the set grows: more than the pins of a busy claim. Those
+beyond it may be counted twice."""
 _ENTRY_LENGTH: Final = 64 + len(names.ENTRY_SUFFIX)
 _ELSEWHERE: Final = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EXDEV})
 """How what is not a plain directory of this mount refuses to be opened as one."""
@@ -65,14 +64,15 @@ class Scanner:
     stopping: Callable[[], bool]
     linked: set[int] = field(default_factory=set)
 
-    def scan(self, version: int, layout: Layout, histogram: Histogram) -> Tally:
-        """Count the version whose directory is open; entries without a second link also in the histogram."""
+    def scan(self, version: int, managed: Histogram, example: Histogram) -> Tally:
+        """Count the version whose directory is open; entries without a second link also in the histogram of theirs.
+
+        Each name tells its layout, not the version's record: when an object changes its connector, its version stays.
+        """
         tally = Tally()
         try:
-            if layout == "Managed":
-                self._scan_managed(version, tally, histogram)
-            else:
-                self._scan_example(version, tally, histogram)
+            for shard in self._top(version, tally, example):
+                self._shard(version, shard, tally, managed)
         except OSError as error:
             self._failed(tally, "scandir", error)
         return tally
@@ -85,24 +85,34 @@ class Scanner:
             self.linked.add(status.st_ino)
         return status.st_blocks * BLOCK
 
-    def _scan_managed(self, version: int, tally: Tally, histogram: Histogram) -> None:
+    def _top(self, version: int, tally: Tally, example: Histogram) -> list[str]:
+        """Count what vLLM's connector wrote, and what is no directory; return the names of our shards, 256 at most."""
+        shards = []
         with self.files.scandir(version) as entries:
-            shards = [entry.name for entry in islice(entries, _CHUNK)]
-        for shard in shards:
-            if not names.SHARD_PATTERN.fullmatch(shard):
-                self._other(version, shard, tally)
-                continue
-            try:
-                with directory(self.files, shard, dir_fd=version) as fd, self.files.scandir(fd) as entries:
-                    for chunk in self._chunks(entries, tally):
-                        self._shard(fd, chunk, tally, histogram)
-            except OSError as error:
-                if is_elsewhere(error):
-                    tally.foreign += 1
-                else:
-                    self._failed(tally, "open", error)
+            for chunk in self._chunks(entries, tally):
+                found = []
+                for entry in chunk:
+                    if names.SHARD_PATTERN.fullmatch(entry.name):
+                        shards.append(entry.name)
+                    elif entry.is_dir(follow_symlinks=False):
+                        found.append(f"{entry.name}/{names.EXAMPLE_ENTRY}")
+                    else:
+                        self._other(version, entry.name, tally)
+                self._count(version, found, tally, example)
+        return shards
 
-    def _shard(self, fd: int, chunk: list[Entry], tally: Tally, histogram: Histogram) -> None:
+    def _shard(self, version: int, shard: str, tally: Tally, managed: Histogram) -> None:
+        try:
+            with directory(self.files, shard, dir_fd=version) as fd, self.files.scandir(fd) as entries:
+                for chunk in self._chunks(entries, tally):
+                    self._entries(fd, chunk, tally, managed)
+        except OSError as error:
+            if is_elsewhere(error):
+                tally.foreign += 1
+            else:
+                self._failed(tally, "open", error)
+
+    def _entries(self, fd: int, chunk: list[Entry], tally: Tally, managed: Histogram) -> None:
         length, suffix = _ENTRY_LENGTH, names.ENTRY_SUFFIX
         # The form of the name costs a tenth of matching the pattern; what is evicted is matched in full.
         found = [entry.name for entry in chunk if len(entry.name) == length and entry.name.endswith(suffix)]
@@ -111,17 +121,7 @@ class Scanner:
             for entry in chunk:
                 if entry.name not in known:
                     self._other(fd, entry.name, tally)
-        self._count(fd, found, tally, histogram)
-
-    def _scan_example(self, version: int, tally: Tally, histogram: Histogram) -> None:
-        with self.files.scandir(version) as entries:
-            for chunk in self._chunks(entries, tally):
-                found = [f"{e.name}/{names.EXAMPLE_ENTRY}" for e in chunk if e.is_dir(follow_symlinks=False)]
-                if len(found) != len(chunk):
-                    for entry in chunk:
-                        if not entry.is_dir(follow_symlinks=False):
-                            self._other(version, entry.name, tally)
-                self._count(version, found, tally, histogram)
+        self._count(fd, found, tally, managed)
 
     def _chunks(self, entries: Iterator[Entry], tally: Tally) -> Iterator[list[Entry]]:
         while chunk := list(islice(entries, _CHUNK)):

@@ -62,9 +62,23 @@ def test_01_opens_no_other_mount(files: KernelFiles) -> None:
 
 def test_a_kernel_without_openat2_takes_the_other_way(root: int, monkeypatch: pytest.MonkeyPatch) -> None:
     files = KernelFiles()
-    monkeypatch.setattr(files, "_try_openat2", lambda name, dir_fd: (-1, errno.ENOSYS))
+    monkeypatch.setattr(files, "_try_openat2", lambda *_: (-1, errno.ENOSYS))
 
     with directory(files, "child", dir_fd=root) as fd:
         assert fd > 0
     with pytest.raises(NotADirectoryError):
         files.open_directory("link", dir_fd=root)
+
+
+def test_01_sets_the_time_of_a_plain_file_only(files: KernelFiles, root: int, tmp_path: Path) -> None:
+    (tmp_path / "to-file").symlink_to(tmp_path / "file")
+    os.mkfifo(tmp_path / "pipe")
+    os.utime(tmp_path / "file", (1, 1))
+    for name in ("to-file", "pipe", "absent", "child"):
+        with pytest.raises(OSError):  # noqa: PT011 (each refuses in its own way)
+            files.utime(name, None, dir_fd=root)
+    assert (tmp_path / "file").stat().st_mtime == 1
+
+    files.utime("file", None, dir_fd=root)
+
+    assert (tmp_path / "file").stat().st_mtime > 1
