@@ -74,6 +74,12 @@ TIERS = (
         paths=("tests/simulation",),
     ),
     Tier(
+        name="histories",
+        says="the store's code under interleavings, crashes and hostile trees",
+        budget=300,
+        paths=("tests/histories", "tests/model", "tests/fuzz"),
+    ),
+    Tier(
         name="chart",
         says="helm lint, template matrix, RBAC",
         budget=120,
