@@ -25,6 +25,12 @@ demo-down: $(VENV)/.synced ## Remove the demo and its cluster
 test: $(VENV)/.synced ## Every test tier that this machine allows (TIERS="lint unit" for some)
 	@$(PYTHON) tests/tiers.py $(TIERS)
 
+MINUTES := 10
+
+.PHONY: soak
+soak: $(VENV)/.synced ## Load the encoder-cache store on the node for MINUTES while it is collected; writes docs/images
+	@PYTHONPATH=operator:tests $(PYTHON) -m cluster.soak --minutes $(MINUTES)
+
 .PHONY: generate
 generate: $(VENV)/.synced ## crds/, the chart's copy and docs/api.md from the types
 	PYTHONPATH=operator $(PYTHON) -m epd.api.crd
@@ -38,6 +44,12 @@ lock: $(VENV)/.synced ## Resolve requirements/*.txt anew
 	$(LOCK) --extra dev -c requirements/runtime.txt pyproject.toml -o requirements/dev.txt
 	printf 'hatchling\npip\n' | $(LOCK) - -o requirements/build.txt
 	$(CLUSTER) engine --lock
+
+SEEDS := 1000000
+
+.PHONY: histories
+histories: $(VENV)/.synced ## Play SEEDS=1000000 histories of engines and collectors; says seeds/s (EPD_SEED=n for one)
+	@PYTHONPATH=operator:tests $(PYTHON) -m histories.play 0:$(SEEDS)
 
 .PHONY: format
 format: $(VENV)/.synced ## Format the sources
