@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster import Cluster, ensure, paths
-from cluster.conftest import CHART, IMAGE, OPERATOR_NAMESPACE, example
+from cluster.conftest import example
 from cluster.deployed import Deployed
+from cluster.release import install
 from cluster.soak_load import Clients, Filler
 from cluster.soak_told import Soaked, failures, picture, summary
 from cluster.soak_watch import Watch, entries_of
@@ -76,12 +77,6 @@ def main() -> int:
     for failure in (found := failures(soaked)):
         say(f"error: {failure}")
     return 1 if found else 0
-
-
-def install(cluster: Cluster) -> None:
-    """The operator, as helm installs it."""
-    where = ("--namespace", OPERATOR_NAMESPACE, "--create-namespace", "--wait", "--timeout", "180s")
-    cluster.helm("upgrade", "--install", "epd-operator", CHART, *where, *IMAGE)
 
 
 def soak(cluster: Cluster, seconds: float) -> Soaked:
