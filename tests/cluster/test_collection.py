@@ -18,6 +18,8 @@ import pytest
 from cluster import Cluster, entries
 from cluster.deployed import Deployed
 from epd.connector.entry import Shape
+from epd.connector.records import Record
+from epd.connector.store import Store
 
 pytestmark = pytest.mark.node
 
@@ -45,22 +47,24 @@ def until(true: Callable[[], bool], what: str, *, seconds: float = 120) -> None:
         time.sleep(0.5)
 
 
-def fill(store: Path, version: str, *, count: int, size: int = MIB, oldest: float = 2 * HOUR) -> list[Path]:
+def fill(store: Path, epd: Deployed, *, count: int, oldest: float = 2 * HOUR) -> list[Path]:
     """Write `count` entries as an engine would, the first one `oldest` seconds old, each next one younger."""
+    status = epd.get()["status"]
+    version, claim = status["modelVersion"], f"{epd.namespace}/{status['encoderCache']['claim']}"
+    engine = Store(str(store), version, stamp_seconds=HOUR)
+    engine.prepare(Record(version=version, claim=claim, layout="Managed", inputs={}, created=""))
     made = []
     for number in range(count):
         identifier = f"picture-{number}"
+        engine.publish(identifier, bytes(MIB), Shape(dtype="F32", rows=MIB // 1024, width=256))
         file = entries.path(store, version, identifier)
-        for folder in (file.parent.parent, file.parent):
-            if not folder.exists():
-                folder.mkdir()
-                os.chown(folder, 1000, 1000)
-        shape = Shape(dtype="F32", rows=size // 1024, width=256)
-        entries.write(file, identifier, version, shape, bytes(size))
-        os.chown(file, 1000, 1000)
         used = time.time() - oldest * (count - number) / count
         os.utime(file, (used, used))
         made.append(file)
+    engine.close()
+    for found in (store / ".epd-gc", store / version):
+        for path in (found, *found.rglob("*")):
+            os.chown(path, 1000, 1000)
     return made
 
 
@@ -88,7 +92,7 @@ def test_a_version_that_nobody_names_any_more_is_removed(
     collector_ready(scratch)
     store = cluster.claim_folder(scratch.namespace, f"{scratch.name}-encoder-cache")
     old = scratch.get()["status"]["modelVersion"]
-    fill(store, old, count=20)
+    fill(store, scratch, count=20)
     (store / "notes.txt").write_text("of somebody else")
     until(lambda: versions(scratch).get(old) == "Live", "status shows the live version")
 
@@ -117,7 +121,7 @@ def test_the_longest_unused_entries_of_a_live_version_go_first(
     scratch.apply(idle)
     collector_ready(scratch)
     store = cluster.claim_folder(scratch.namespace, f"{scratch.name}-encoder-cache")
-    made = fill(store, scratch.get()["status"]["modelVersion"], count=20)
+    made = fill(store, scratch, count=20)
     until(lambda: not made[0].exists(), "eviction begins")
     until(lambda: sum(file.exists() for file in made) <= 8, "eviction ends")
     time.sleep(2)  # should it go too far
@@ -133,14 +137,14 @@ def test_a_dry_run_lists_its_victims_and_deletes_nothing(
     scratch.apply(idle)
     scratch.wait_condition("EncoderCacheHealthy", "DryRun", seconds=180)
     store = cluster.claim_folder(scratch.namespace, f"{scratch.name}-encoder-cache")
-    made = fill(store, scratch.get()["status"]["modelVersion"], count=4)
+    made = fill(store, scratch, count=4)  # 2 h, 1.5 h, 1 h and 0.5 h old
     collector = f"deployment/{scratch.name}-encoder-cache-collector"
     claim = f"{scratch.name}-encoder-cache"
     listed = json.loads(
         scratch.run("exec", collector, "--", "epd-collector", "plan", "--claim", claim, "--output", "json")
     )
     named = {Path(victim["path"]).name for victim in listed["victims"]}
-    assert named == {file.name for file in made[:2]}, "the two that are older than an hour"
+    assert named == {file.name for file in made[:3]}, "all but the one of half an hour"
     assert all(file.exists() for file in made)
 
 
@@ -179,7 +183,7 @@ def test_reclaim_policy_delete_empties_a_claim_that_was_brought_and_keeps_the_cl
     scratch.apply(idle)
     collector_ready(scratch)
     version = scratch.get()["status"]["modelVersion"]
-    fill(store, version, count=5)
+    fill(store, scratch, count=5)
     scratch.run("delete", "epd", scratch.name, "--timeout=200s")
     assert not (store / version).exists()
     assert (store / "notes.txt").read_text() == "of somebody else"
@@ -195,7 +199,7 @@ def test_the_second_claim_on_one_folder_is_refused_until_it_adopts_the_root(
     idle["spec"]["encoderCache"]["volume"] = {"persistentVolumeClaim": {"claimName": first}}
     scratch.apply(idle)
     collector_ready(scratch)
-    fill(store, scratch.get()["status"]["modelVersion"], count=2)
+    fill(store, scratch, count=2)
 
     rival = copy.deepcopy(idle)
     rival["metadata"]["name"] = f"{scratch.name}-rival"

@@ -67,6 +67,7 @@ def manifest(claim: str) -> dict[str, Any]:
     found = copy.deepcopy(example("01-cpu-demo.yaml"))
     found["metadata"]["name"] = NAME
     spec = found["spec"]
+    spec["model"]["mediaLimits"] = {"image": 4, "video": 0}  # its own cache is at least as large as the largest item
     spec["prefillDecode"]["args"] = [
         "--no-enable-prefix-caching",
         f"--num-gpu-blocks-override={FEW_BLOCKS}",
