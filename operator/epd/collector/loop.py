@@ -115,6 +115,7 @@ class Loop:
         self._looked = Usage(at=clock())
         self._over_high = 0.0
         self._unmoved = 0
+        self._seen_below = False
         self._passes = threading.Thread(target=self._make_passes, name="passes", daemon=True)
         self._looks = threading.Thread(target=self._look_at_usage, name="usage", daemon=True)
 
@@ -182,6 +183,7 @@ class Loop:
     def _make_passes(self) -> None:
         while not self._stop.is_set():
             self._due.clear()
+            self._seen_below = False
             self._began = self._alive = self._clock()
             try:
                 more = self._make_pass()
@@ -203,6 +205,7 @@ class Loop:
         result = self._collects.run(brief.claim, policy)
         self._tally = self._tally.after(result, dry_run=policy.dry_run, now=self._wall())
         _tell(result)
+        self._seen_below = result.owned and not result.over_watermark
         moved = result.removed_entries or result.removed_versions or result.scanned_entries
         self._unmoved = 0 if moved else self._unmoved + 1
         # one that moved nothing may have learned that it must scan; a second one would spin
@@ -216,18 +219,20 @@ class Loop:
     def look(self) -> None:
         """Look at the usage once; ask for a pass where it has crossed the high watermark since the last look.
 
-        Only the crossing counts: a pass that could not free enough has said so, and is repeated by the interval.
+        Only the crossing counts: a pass that could not free enough has said so, and is repeated by the interval. Where
+        one freed enough and writers filled the volume again before this look, that was a crossing too.
         """
         try:
             share = self._usage()
         except OSError as error:
             log.warning("the volume's usage can't be read: %s", error)
             return
+        seen_below, self._seen_below = self._seen_below, False
         before, now = self._looked, self._clock()
         high = share * 100 > self._brief.in_force.policy.high_percent
         if high and before.high:
             self._over_high += now - before.at
-        if high and not before.high:
+        if high and (seen_below or not before.high):
             log.info("usage is %.1f %%, above the high watermark", share * 100)
             self._due.set()
         self._looked = Usage(share=share, at=now, high=high)

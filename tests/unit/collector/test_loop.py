@@ -17,7 +17,8 @@ from unit.collector.test_report import POLICY
 
 CLAIM = Claim(name="ai/ec", uid="u")
 BRIEF = Brief(claim=CLAIM, in_force=InForce(policy=POLICY, users=("a",)))
-DONE = PassResult(rescanned=True)
+DONE = PassResult(owned=True, rescanned=True)
+STILL_HIGH = PassResult(owned=True, rescanned=True, over_watermark=True)
 PATIENCE = 10.0
 """Seconds after which a test that waits for a thread has failed."""
 
@@ -180,7 +181,7 @@ def test_a_crossing_of_the_high_watermark_begins_a_pass_once() -> None:
         until(lambda: run.loop.running is None)
         share[0] = 0.851
         assert run.collects.begins()
-        run.collects.end()
+        run.collects.end(STILL_HIGH)
         until(lambda: run.loop.running is None)
         for _ in range(20):
             assert looks.acquire(timeout=PATIENCE)
@@ -189,6 +190,32 @@ def test_a_crossing_of_the_high_watermark_begins_a_pass_once() -> None:
         until(lambda: not run.loop._looked.high)
         share[0] = 0.9
         assert run.collects.begins()
+
+
+def test_a_volume_that_is_filled_again_before_a_look_sees_it_low_has_crossed_again() -> None:
+    share = [0.5]
+    with running(usage=lambda: share[0]) as run:
+        assert run.collects.begins()
+        share[0] = 0.9
+        for _ in range(3):
+            run.collects.end(DONE)
+            assert run.collects.begins(), "the pass before this one ended below the watermark"
+        run.collects.end(STILL_HIGH)
+        until(lambda: run.loop.running is None)
+        assert not run.collects.begun.acquire(timeout=0.05), "the last one could not free enough"
+
+
+def test_a_root_that_is_not_ours_was_not_seen_below_the_watermark() -> None:
+    share = [0.5]
+    with running(usage=lambda: share[0]) as run:
+        assert run.collects.begins()
+        share[0] = 0.9
+        until(lambda: run.loop._looked.high)
+        run.collects.end(PassResult())
+        assert run.collects.begins(), "for the crossing"
+        run.collects.end(PassResult())
+        until(lambda: run.loop.running is None)
+        assert not run.collects.begun.acquire(timeout=0.05)
 
 
 def test_a_crossing_during_a_pass_is_not_lost() -> None:
