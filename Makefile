@@ -63,3 +63,4 @@ bench: $(VENV)/.synced ## Every benchmark, each a ratio against a peer or a limi
 	@echo "== benchmarks/connector.py"  # against vLLM's own, so in vLLM's environment
 	@engine=$$(PYTHONPATH=tests $(PYTHON) -c 'from cluster import engine; print(engine.environment())'); \
 	  "$$engine/bin/python" benchmarks/connector.py
+	@echo "== benchmarks/ttft.py"; PYTHONPATH=operator:tests $(PYTHON) benchmarks/ttft.py  # skipped without a node
