@@ -92,7 +92,7 @@ class Managed:
             store=self._store,
             record=Record(version=VERSION, claim="bench/bench", layout="Managed", created=""),
             writers=self._writers,
-            health=Health(lambda: None, deadline=60),
+            health=Health(self._writers, lambda: None, deadline=60),
             write_timeout=60,
             device=lambda: torch.device("cpu"),
             rank=lambda: 0,

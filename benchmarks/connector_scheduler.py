@@ -56,7 +56,8 @@ def made(root: str, shared: str, entries: int, megabytes: float) -> Bench:
     identifiers = [f"image-{number}" for number in range(entries)]
     for identifier in identifiers:
         store.publish(identifier, payload, shape)
-    health = Health(lambda: None, deadline=5)
+    lookups = Pool("lookup", 8)
+    health = Health(lookups, lambda: None, deadline=5)
     copies = LocalCopies(shared, budget_bytes=1 << 30)
     finder = Finder(store, copies, budget_bytes=1 << 30, widths=Widths(store, default=WIDTH), dtype="BF16")
     upkeep = Upkeep(store, Pool("upkeep", 1), health, record=record, widths={}, stamp_seconds=450, deadline=5)
@@ -65,7 +66,7 @@ def made(root: str, shared: str, entries: int, megabytes: float) -> Bench:
         finder=finder,
         upkeep=upkeep,
         health=health,
-        lookups=Pool("lookup", 8),
+        lookups=lookups,
         local=Pool("release", 1),
         producer=False,
         consumer=True,

@@ -414,3 +414,15 @@ def test_a_killed_engines_copies_go_with_the_next_start(start, root):
     consumer.connector.shutdown()
     consumer.connector.shutdown()
     assert not directory.exists()
+
+
+def test_two_sizes_under_one_identifier_are_an_error_also_when_the_first_left_the_local_cache(start, root):
+    consumer = start("ec_consumer", tokens=64, length=256)
+    publish(root, consumer, "red", 32)
+    publish(root, consumer, "blue", 50)
+    consumer.core.scheduler.encoder_cache_manager.__init__(64)
+    items = item("red", 4, 32, pixels=False), item("blue", 70, 50, pixels=False), item("red", 150, 16, pixels=False)
+    answer = consumer.ask("c", *items, tokens=200)
+    other = consumer.ask("d", item("blue", 4, 50, pixels=False))
+    consumer.run()
+    assert (answer.reason, other.reason) == ("error", "length")

@@ -31,6 +31,8 @@ class Ask:
     wants: list[Want]
     keys: dict[str, Key]
     end: int
+    contradictory: bool
+    """One identifier, several sizes: an entry or a tensor in a cache is of one of them, whichever is asked for."""
     stamp_at: float = 0.0
     hits: set[str] = field(default_factory=set)
     """Identifiers of which this request holds a copy or pin."""
@@ -57,17 +59,16 @@ class Ask:
 
 
 def ask(request: Any, fields: Callable[[str], set[str]]) -> Ask:
-    """Read a request. `fields` names the keys of a modality that are metadata, not media.
-
-    Of an identifier that comes twice with different rows the first counts: vLLM fails such a request by itself.
-    """
+    """Read a request. `fields` names the keys of a modality that are metadata, not media."""
     keys: dict[str, Key] = {}
     wants = []
     for feature in request.mm_features:
-        key = keys.setdefault(feature.identifier, (feature.identifier, feature.mm_position.get_num_embeds()))
+        key = (feature.identifier, feature.mm_position.get_num_embeds())
+        keys.setdefault(feature.identifier, key)
         end = feature.mm_position.offset + feature.mm_position.length
         wants.append(Want(key, end, feature.modality, bare(feature, fields)))
-    return Ask(request.request_id, wants, keys, max((want.end for want in wants), default=0))
+    end = max((want.end for want in wants), default=0)
+    return Ask(request.request_id, wants, keys, end, any(want.key != keys[want.key[0]] for want in wants))
 
 
 def bare(feature: Any, fields: Callable[[str], set[str]]) -> bool:

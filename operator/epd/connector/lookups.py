@@ -87,26 +87,42 @@ class Lookups:
     def _settle(self, key: Key, lookup: Lookup, now: float) -> None:
         task = lookup.task
         if task is None:
-            if self._health.suspect:
+            if not self._health.suspect:
+                if now >= lookup.again_at:
+                    self._search(key, lookup, now)
+            elif not lookup.want.bare or self._health.lasting(now):
                 self._end(key, lookup, Missed("suspect"), now)
-            elif now >= lookup.again_at:
-                self._search(key, lookup, now)
         elif task.done:
             self._outcome(key, lookup, task, now)
-        elif (late := now - lookup.asked > self._deadline) or self._health.suspect:
-            if task.overdue(now, self._deadline):
-                self._health.doubt()
+        elif reason := self._given_up(lookup, task, now):
             task.abandon()
-            if late:
+            if reason == "timeout":
                 self._counts.add("probe_timeouts")
-            self._end(key, lookup, Missed("timeout" if late else "suspect"), now)
+            self._end(key, lookup, Missed(reason), now)
+
+    def _given_up(self, lookup: Lookup, task: Task[Found | Missed | Full], now: float) -> str | None:
+        """Why a search is waited for no longer.
+
+        Who has pixels has an alternative, and takes it. Who has none waits for a thread as long as the store answers:
+        many requests at once, or the slow entry of another, are no reason to fail any.
+        """
+        if task.overdue(now, self._deadline):
+            self._health.doubt()
+            return "timeout"
+        if lookup.want.bare:
+            return "suspect" if task.started is None and self._health.lasting(now) else None
+        if now - lookup.asked > self._deadline:
+            return "timeout"
+        return "suspect" if self._health.suspect else None
 
     def _search(self, key: Key, lookup: Lookup, now: float) -> None:
         lookup.asked = now
         modality, pin = lookup.want.modality, lookup.pin
-        lookup.task = self._pool.submit(
-            lambda: self._finder.find(key, modality, pin=pin), dispose=self._finder.give_back
-        )
+        lookup.task = self._pool.submit(lambda: self._finder.find(key, modality, pin=pin), dispose=self._give_back)
+
+    def _give_back(self, outcome: Found | Missed | Full) -> None:
+        """Dispose of what nobody waits for, never in the thread that finds so: a pin hangs with its volume."""
+        self._pool.submit(lambda: self._finder.give_back(outcome))
 
     def _outcome(self, key: Key, lookup: Lookup, task: Task[Found | Missed | Full], now: float) -> None:
         outcome = task.outcome

@@ -78,17 +78,22 @@ class ManagedECConnector(ECConnectorBase):
         self._store = Store(
             settings.root, settings.version, stamp_seconds=settings.stamp_seconds, pod=pod, files=self.files
         )
+        deciding = role == ECConnectorRole.SCHEDULER
+        self._pools: list[Pool] = []
+        self._calls = (
+            self._pool("epd-ec-lookup", settings.io_threads) if deciding else self._pool("epd-ec-write", _WRITERS)
+        )
         self._health = Health(
+            self._calls,
             # Under a name never asked for before, which no client's cache can answer.
             lambda: self._store.holds(secrets.token_hex(16)),
             deadline=settings.probe_timeout_seconds,
         )
-        self._pools: list[Pool] = []
         self._copies: LocalCopies | None = None
         self._closed = False
         self._scheduler: SchedulerSide | None = None
         self._worker: WorkerSide | None = None
-        if role == ECConnectorRole.SCHEDULER:
+        if deciding:
             self._scheduler = self._scheduler_side(settings)
             logger.info("encoder cache: %s of %s at %s", settings.version, settings.claim, settings.root)
         else:
@@ -140,9 +145,13 @@ class ManagedECConnector(ECConnectorBase):
             self._deciding.acknowledge(told.step, told.failed)
 
     def request_finished(self, request: Any) -> tuple[bool, dict[str, Any] | None]:
-        """As the base class. Items that are not on disk get empty metadata: their pixels must go on being sent."""
+        """As the base class. Items that are not on disk get empty metadata: their pixels must go on being sent.
+
+        Waits for the store, if shortly; so only where nothing is decoded meanwhile. An engine that encodes for itself
+        has nobody to tell.
+        """
         self._deciding.finished(request)
-        if not self.is_producer or _aborted(request):
+        if self.is_consumer or _aborted(request):
             return False, None
         items = self._items(request)
         for identifier in self._deciding.missing(items):
@@ -259,7 +268,7 @@ class ManagedECConnector(ECConnectorBase):
                 deadline=settings.probe_timeout_seconds,
             ),
             health=self._health,
-            lookups=self._pool("epd-ec-lookup", settings.io_threads),
+            lookups=self._calls,
             local=self._pool("epd-ec-release", 1),
             producer=self.is_producer,
             consumer=self.is_consumer,
@@ -286,7 +295,7 @@ class ManagedECConnector(ECConnectorBase):
         return WorkerSide(
             store=self._store,
             record=settings.record(),
-            writers=self._pool("epd-ec-write", _WRITERS),
+            writers=self._calls,
             health=self._health,
             write_timeout=settings.write_timeout_seconds,
             device=placement.device,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import Final, Generic, TypeVar
 
@@ -17,6 +16,8 @@ T = TypeVar("T")
 
 _RECOVERY_PAUSE_SECONDS: Final = 1.0
 """Between questions whether the store is back: soon enough for a server that restarts, rare enough to be no load."""
+_LASTING_SECONDS: Final = 1.0
+"""After it doubt is no passing one: a store with a single slow file answers another question within milliseconds."""
 
 
 class Task(Generic[T]):
@@ -54,7 +55,7 @@ class Task(Generic[T]):
         """Take no interest in the outcome any more: it is disposed of, now or when the call ends."""
         with self._lock:
             first, self._abandoned = not self._abandoned, True
-            ended = self.done
+            ended, self._call = self.done, None  # what it would have used goes now, not when a thread is free
         if first and ended:
             self._dispose_of_outcome()
 
@@ -102,9 +103,8 @@ class Pool:
                 return task
             self._queue.put(task)  # type: ignore[arg-type]  # only run() is used, whatever the outcome's type
             if self._idle < self._queue.qsize() and len(self._threads) < self._limit:
-                thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                thread = _started(self._work, f"{self._name}-{len(self._threads)}")
+                self._threads += [thread] if thread else []
         return task
 
     def close(self, seconds: float) -> None:
@@ -136,13 +136,19 @@ class Health:
 
     def __init__(
         self,
+        pool: Pool,
         question: Callable[[], object],
         *,
         deadline: float,
         pause: float = _RECOVERY_PAUSE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`question` must reach the server, past every cache of the client. It may raise: an error is an answer."""
+        """`question` must reach the server, past every cache of the client. It may raise: an error is an answer.
+
+        It is asked in the pool whose calls are in doubt: once all threads of that hang, doubt lasts until one is back,
+        also if the server answers everything else.
+        """
+        self._pool = pool
         self._question = question
         self._deadline = deadline
         self._pause = pause
@@ -150,16 +156,21 @@ class Health:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._asker: threading.Thread | None = None
+        self._since = 0.0
         self.suspect = False
+
+    def lasting(self, now: float) -> bool:
+        """Tell whether the store is in doubt for so long that it will hardly answer soon."""
+        return self.suspect and now - self._since > _LASTING_SECONDS
 
     def doubt(self) -> None:
         """Say that a call hung."""
         with self._lock:
             if self.suspect or self._closed.is_set():
                 return
-            self.suspect = True
-            self._asker = threading.Thread(target=self._ask, name="epd-ec-recovery", daemon=True)
-            self._asker.start()
+            self._since = self._clock()
+            self._asker = _started(self._ask, "epd-ec-recovery")
+            self.suspect = self._asker is not None
 
     def close(self, seconds: float) -> None:
         """Ask no more. May be repeated."""
@@ -172,10 +183,21 @@ class Health:
     def _ask(self) -> None:
         while not self._closed.is_set():
             began = self._clock()
-            with suppress(Exception):  # an error is an answer: what fails does not hang
-                self._question()
-            if self._clock() - began <= self._deadline:
+            asked = self._pool.submit(self._question)
+            while not asked.wait(self._pause) and not self._closed.is_set():
+                pass
+            if asked.done and self._clock() - began <= self._deadline:
                 with self._lock:
                     self.suspect = False
                 return
             self._closed.wait(self._pause)
+
+
+def _started(target: Callable[[], None], name: str) -> threading.Thread | None:
+    """Start a thread that ends with the process; None where there can be no more (a limit of the pod, or its end)."""
+    thread = threading.Thread(target=target, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    return thread

@@ -96,6 +96,8 @@ class SchedulerSide:
             self._upkeep.used(known.keys, now)
         if computed >= known.end and not known.loose:
             return True
+        if known.contradictory:  # vLLM fails it too, but only while the first item is still in the local cache
+            return self._fail(known)
         ready = True
         for want in known.wants:
             if want.end <= computed:

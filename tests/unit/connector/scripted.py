@@ -35,13 +35,12 @@ class Pool:
         return self.tasks[-1]
 
     def run(self) -> None:
-        tasks, self.tasks = self.tasks, []
         if self.gate is not None:
             self.gate.set()
         for thread in self.threads:
             thread.join()
-        for task in tasks:
-            task.run()
+        while self.tasks:
+            self.tasks.pop(0).run()
 
     def hang(self) -> None:
         self.gate = threading.Event()
@@ -55,9 +54,13 @@ class Pool:
 @dataclass
 class Health:
     suspect: bool = False
+    long: bool = False
 
     def doubt(self) -> None:
         self.suspect = True
+
+    def lasting(self, now: float) -> bool:
+        return self.suspect and self.long
 
 
 @dataclass

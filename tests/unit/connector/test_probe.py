@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 from epd.connector.probe import Health, Pool, Task
 
@@ -87,8 +88,61 @@ def test_a_closed_pool_takes_nothing_more():
     assert pool.submit(lambda: 1).wait(0) is False
 
 
-def _health(question, now, deadline=5.0):
-    return Health(question, deadline=deadline, pause=0.001, clock=lambda: now[0])
+def test_an_abandoned_call_keeps_nothing_while_it_waits_for_a_thread():
+    class Embedding:
+        pass
+
+    embedding = Embedding()
+    gone = weakref.ref(embedding)
+    task = Task(lambda embedding=embedding: embedding, None, lambda: 0.0)
+    del embedding
+    task.abandon()
+    assert gone() is None
+
+
+def test_where_no_thread_can_be_started_a_call_is_never_made(monkeypatch):
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pool = Pool("t", 2)
+    health = Health(pool, lambda: None, deadline=5.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        task = pool.submit(lambda: 7)
+        health.doubt()
+    assert (task.wait(0), health.suspect) == (False, False)
+    assert pool.submit(lambda: 8).wait(LONG)
+    assert task.outcome == 7
+    pool.close(LONG)
+
+
+def _health(question, now, deadline=5.0, pool=None):
+    return Health(pool or Pool("q", 1), question, deadline=deadline, pause=0.001, clock=lambda: now[0])
+
+
+def test_doubt_lasts_while_all_threads_hang_though_the_store_answers_questions():
+    gate, pool = threading.Event(), Pool("t", 1)
+    hung = pool.submit(gate.wait)
+    health = _health(lambda: None, [0.0], pool=pool)
+    health.doubt()
+    assert not hung.wait(0.01)
+    assert health.suspect
+    gate.set()
+    while health.suspect:
+        pass
+    pool.close(LONG)
+
+
+def test_doubt_is_passing_for_a_second():
+    gate, now = threading.Event(), [10.0]
+    health = _health(gate.wait, now)
+    assert not health.lasting(99.0)
+    health.doubt()
+    assert (health.lasting(10.9), health.lasting(11.1)) == (False, True)
+    gate.set()
+    while health.suspect:
+        pass
+    assert not health.lasting(99.0)
 
 
 def test_doubt_lasts_until_a_question_is_answered():
@@ -99,8 +153,9 @@ def test_doubt_lasts_until_a_question_is_answered():
     assert health.suspect
     assert sum(thread.name == "epd-ec-recovery" for thread in threading.enumerate()) == 1
     gate.set()
+    while health.suspect:
+        pass
     health.close(LONG)
-    assert not health.suspect
 
 
 def test_an_answer_that_came_late_is_asked_for_again():
@@ -120,8 +175,8 @@ def test_an_answer_that_came_late_is_asked_for_again():
 def test_an_error_is_an_answer():
     health = _health(lambda: 1 // 0, [0.0])
     health.doubt()
-    health.close(LONG)
-    assert not health.suspect
+    while health.suspect:
+        pass
 
 
 def test_after_close_there_is_no_doubt():

@@ -220,10 +220,60 @@ def test_waiting_for_a_thread_accuses_no_store():
 
 def test_in_doubt_nothing_is_asked():
     s = Scripted()
-    s.health.suspect = True
+    s.health.suspect = s.health.long = True
     assert s.side.ensure(request("a", "red"), 0)
     assert not s.side.ensure(request("b", "red", pixels=False), 0)
     assert (s.pool.tasks, s.side.account()) == ([], {"b"})
+
+
+def test_in_doubt_that_may_pass_only_pixels_are_encoded():
+    s = Scripted()
+    s.publish("red")
+    running, pixels, new = request("a", "red", pixels=False), request("b", "blue"), request("c", "red", pixels=False)
+    s.side.ensure(running, 0)
+    s.side.ensure(pixels, 0)
+    s.pool.hang()
+    s.health.suspect = True  # for another's slow entry
+    assert [s.side.ensure(one, 0) for one in (running, pixels, new)] == [False, True, False]
+    s.health.suspect = False
+    s.pool.run()
+    assert [s.side.ensure(one, 0) for one in (running, new)] == [True, True]
+    assert s.side.account() == set()
+
+
+def test_many_requests_at_once_fail_none_without_pixels():
+    s = Scripted()
+    s.publish("red")
+    bare, pixels = request("a", "red", pixels=False), request("b", "blue")
+    s.side.ensure(bare, 0)
+    s.side.ensure(pixels, 0)
+    s.now += 60  # all threads are busy with others
+    assert [s.side.ensure(one, 0) for one in (bare, pixels)] == [False, True]
+    s.health.suspect = s.health.long = True  # with none of them coming back
+    assert [s.side.ensure(one, 0) for one in (bare, pixels)] == [False, True]
+    assert s.side.account() == {"a"}
+
+
+def test_what_a_search_found_for_a_request_that_went_is_not_released_by_the_engines_thread():
+    s = Scripted()
+    s.publish("red")
+    one = request("a", "red")
+    s.side.ensure(one, 0)
+    s.pool.run()
+    s.side.finished(one)
+    assert s.finder.released == []
+    s.pool.run()
+    assert s.finder.released == ["/copies/red"]
+
+
+def test_two_sizes_under_one_identifier_fail_their_request():
+    s = Scripted()
+    s.publish("red")
+    one = request("a", "red", "red", pixels=False)
+    one.mm_features[1].mm_position.get_num_embeds = lambda: 9
+    assert not s.side.ensure(one, 0)
+    assert (s.pool.tasks, s.side.account()) == ([], {"a"})
+    assert s.side.ensure(one, 500)  # all of it in the prefix cache
 
 
 def test_another_size_under_the_same_identifier_is_another_entry():
