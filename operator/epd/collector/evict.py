@@ -14,7 +14,6 @@ from typing import Final
 
 from epd.collector.files import Entry, Files, directory
 from epd.collector.histogram import Cutoff, Histogram
-from epd.collector.inputs import Layout
 from epd.collector.ledger import Ledger
 from epd.collector.pace import BATCH, Pace
 from epd.collector.result import Cause, Spared
@@ -44,7 +43,12 @@ class Rule:
 
 @dataclass(slots=True, kw_only=True)
 class Eviction:
-    """Evicts within one slice of time. `gone` is told each evicted entry: time of last use and bytes."""
+    """Evicts within one slice of time.
+
+    Attributes:
+        example: Whether also entries that vLLM's connector wrote.
+        gone: Told each evicted entry: version, time of last use, bytes.
+    """
 
     files: Files
     device: int
@@ -53,18 +57,18 @@ class Eviction:
     clock: Callable[[], float]
     now: float
     dry_run: bool
+    example: bool
     gone: Callable[[str, float, int], None]
     left: int = 0
 
-    def evict(self, version: str, layout: Layout, rule: Rule, *, root: int) -> bool:
+    def evict(self, version: str, rule: Rule, *, root: int) -> bool:
         """Evict from one version; False if the slice was spent before its end."""
         try:
             with directory(self.files, version, dir_fd=root) as fd:
-                if layout == "Example":
-                    return self._evict_example(version, fd, rule)
-                with self.files.scandir(fd) as entries:
-                    shards = [entry.name for entry in entries if names.SHARD_PATTERN.fullmatch(entry.name)]
-                return all(self._evict_shard(version, shard, fd, rule) for shard in shards)
+                shards: list[str] = []
+                return self._evict_top(version, fd, rule, shards) and all(
+                    self._evict_shard(version, shard, fd, rule) for shard in shards
+                )
         except OSError as error:
             self._failed("open", error)
         return True
@@ -83,22 +87,29 @@ class Eviction:
     def _entries(self, entries: Iterator[Entry]) -> Iterator[str]:
         return (entry.name for entry in entries if names.ENTRY_PATTERN.fullmatch(entry.name))
 
-    def _evict_example(self, version: str, dir_fd: int, rule: Rule) -> bool:
+    def _evict_top(self, version: str, dir_fd: int, rule: Rule, shards: list[str]) -> bool:
+        """Evict entries of vLLM's connector, as far as they may go, and add our shards to `shards`."""
         with self.files.scandir(dir_fd) as entries:
             for number, entry in enumerate(entries):
-                if self._spent() or (number % _LOOK == 0 and self.pace.over):
+                if number % _LOOK == 0 and self.pace.over:
                     return False
-                if not entry.is_dir(follow_symlinks=False):
-                    continue
-                path = f"{entry.name}/{names.EXAMPLE_ENTRY}"
-                if self._chosen(self._look(path, dir_fd), rule) is None:
-                    continue
-                try:
-                    with directory(self.files, entry.name, dir_fd=dir_fd) as fd:
-                        self._consider(f"{version}/{path}", names.EXAMPLE_ENTRY, fd, rule)
-                except OSError as error:
-                    self._failed("open", error)
+                if names.SHARD_PATTERN.fullmatch(entry.name):
+                    shards.append(entry.name)
+                elif self.example and entry.is_dir(follow_symlinks=False):
+                    if self._spent():
+                        return False
+                    self._evict_example(version, entry.name, dir_fd, rule)
         return True
+
+    def _evict_example(self, version: str, identifier: str, dir_fd: int, rule: Rule) -> None:
+        path = f"{identifier}/{names.EXAMPLE_ENTRY}"
+        if self._chosen(self._look(path, dir_fd), rule) is None:
+            return
+        try:
+            with directory(self.files, identifier, dir_fd=dir_fd) as fd:
+                self._consider(f"{version}/{path}", names.EXAMPLE_ENTRY, fd, rule)
+        except OSError as error:
+            self._failed("open", error)
 
     def _spent(self) -> bool:
         """Ask the pace for another batch when one is used up."""

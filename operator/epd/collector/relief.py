@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from epd.api.names import Reason
@@ -11,11 +11,11 @@ from epd.collector.clock import Reading
 from epd.collector.evict import Eviction, Rule
 from epd.collector.files import Files
 from epd.collector.house import House
-from epd.collector.inputs import Layout, Policy
+from epd.collector.inputs import Policy
 from epd.collector.ledger import Ledger
 from epd.collector.pace import Pace
 from epd.collector.result import Cause, VolumeFacts
-from epd.collector.survey import Survey, may_evict
+from epd.collector.survey import Survey
 from epd.collector.watermark import Need, Pressure, pressure
 
 
@@ -29,7 +29,6 @@ class Relief:
     ledger: Ledger
     pace: Pace
     clock: Callable[[], float]
-    layouts: Mapping[str, Layout]
     reading: Reading
     survey: Survey
 
@@ -56,6 +55,7 @@ class Relief:
             clock=self.clock,
             now=self.reading.now,
             dry_run=self.policy.dry_run,
+            example=self.policy.evict_example,
             gone=self.survey.gone,
         )
         self._expire(eviction)
@@ -113,9 +113,7 @@ class Relief:
 
     def _stream(self, eviction: Eviction, rule: Rule, only: frozenset[str] | None) -> None:
         for version in sorted(self.survey.versions):
-            layout = self.layouts[version]
-            chosen = may_evict(layout, self.policy) and (only is None or version in only)
-            if chosen and not eviction.evict(version, layout, rule, root=self.house.root):
+            if (only is None or version in only) and not eviction.evict(version, rule, root=self.house.root):
                 return
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +14,7 @@ from epd.collector.clock import Reading, ServerClock
 from epd.collector.documents import timestamp
 from epd.collector.files import Files
 from epd.collector.house import House
-from epd.collector.inputs import Ask, Layout, Liveness, Policy
+from epd.collector.inputs import Ask, Liveness, Policy
 from epd.collector.ledger import Ledger
 from epd.collector.lifecycle import Standing, decide
 from epd.collector.owner import Owner
@@ -81,19 +81,18 @@ class Round:
         self.liveness = self.ask()
         if not self.liveness.valid:
             self.ledger.trouble(Reason.LIVENESS_UNKNOWN, self.liveness.message)
-        ours = self._records(self.liveness)
-        layouts = {version: record.layout for version, record in ours.items()}
+        ours = self._records(self.liveness).keys()
         reading = self.reading
         if reading is not None:
-            self._change_versions(layouts, reading)
+            self._change_versions(ours, reading)
         self.volume = volume(self.files, self.house)
-        self._look(layouts, reading)
+        self._look(ours, reading)
         self._purge()
         if reading is not None and self.survey is not None:
             # What a dry run only pretends to free stays in the count.
-            self._evict(layouts, reading, copy.deepcopy(self.survey) if self.policy.dry_run else self.survey)
+            self._evict(reading, copy.deepcopy(self.survey) if self.policy.dry_run else self.survey)
         if reading is not None and self.survey is not None:
-            self._sweep(layouts, reading, self.survey)
+            self._sweep(ours, reading, self.survey)
         self.volume = volume(self.files, self.house)
 
     def _read_clock(self) -> Reading | None:
@@ -134,7 +133,7 @@ class Round:
                 self.ledger.error("link", error)
         return ours
 
-    def _change_versions(self, layouts: Mapping[str, Layout], reading: Reading) -> None:
+    def _change_versions(self, ours: Set[str], reading: Reading) -> None:
         if self.liveness is None:
             return
         versions = Versions(
@@ -147,9 +146,8 @@ class Round:
             clock=self.clock,
             nonce=self.nonce,
             scanner=self._scanner(),
-            layouts=layouts,
         )
-        names_ = sorted(layouts)
+        names_ = sorted(ours)
         standings = versions.standings(names_)
         versions.carry_out(decide(standings, self.liveness, self.policy, reading, self.clock()))
         if self.deletes:
@@ -159,19 +157,20 @@ class Round:
     def _scanner(self) -> Scanner:
         return Scanner(self.files, self.house.device, self.ledger, self.stopping)
 
-    def _look(self, layouts: Mapping[str, Layout], reading: Reading | None) -> None:
+    def _look(self, ours: Set[str], reading: Reading | None) -> None:
         """Count everything, unless an earlier count serves: under pressure what matters is to begin."""
         present = {one.version for one in self.standings if one.present}
-        layouts = {version: layout for version, layout in layouts.items() if version in present or reading is None}
+        if reading is not None:
+            ours = ours & present
         old = self.survey
-        if old is not None and old.key == surveys.key(layouts, self.policy):
+        if old is not None and old.key == surveys.key(ours, self.policy):
             young = self.clock() - old.taken < SURVEY_LIFETIME
             if young and (self.resumes or pressure(self.volume, old.ours, old.used_by_version, self.policy).over):
                 return
         now = reading.now if reading is not None else 0.0
         began = self.clock()
         scanner = self._scanner()
-        survey = surveys.take(scanner, self.house, layouts, self.policy, now=now, monotonic=began)
+        survey = surveys.take(scanner, self.house, ours, self.policy, now=now, monotonic=began)
         if reading is not None and self.liveness is not None:
             pins = Pins(files=self.files, house=self.house, ledger=self.ledger, scanner=scanner)
             pins.look(reap=self.deletes and self.liveness.valid, liveness=self.liveness, reading=reading)
@@ -209,7 +208,7 @@ class Round:
         tally.used_bytes = max(0, tally.used_bytes - (self.ledger.freed[Cause.DEAD_VERSION] - before[0]))
         tally.entries = max(0, tally.entries - (self.ledger.removed[Cause.DEAD_VERSION] - before[1]))
 
-    def _evict(self, layouts: Mapping[str, Layout], reading: Reading, survey: Survey) -> None:
+    def _evict(self, reading: Reading, survey: Survey) -> None:
         relief = Relief(
             files=self.files,
             house=self.house,
@@ -217,7 +216,6 @@ class Round:
             ledger=self.ledger,
             pace=self.pace,
             clock=self.clock,
-            layouts=layouts,
             reading=reading,
             survey=survey,
         )
@@ -227,7 +225,7 @@ class Round:
         if relief.evict() and not self.rescanned:
             self.more, self.survey = not self.stopping(), None
 
-    def _sweep(self, layouts: Mapping[str, Layout], reading: Reading, survey: Survey) -> None:
+    def _sweep(self, ours: Set[str], reading: Reading, survey: Survey) -> None:
         allowed = self.rescanned and self.asked_well and self.policy.enabled
         if not allowed or not reading.reliable or reading.steady < TEMPORARY_AGE:
             return
@@ -235,9 +233,9 @@ class Round:
             files=self.files, house=self.house, ledger=self.ledger, now=reading.now, dry_run=self.policy.dry_run
         )
         for version, tally in survey.versions.items():
-            if layouts[version] == "Managed" and reading.now - tally.oldest_temporary > TEMPORARY_AGE:
+            if reading.now - tally.oldest_temporary > TEMPORARY_AGE:
                 sweep.version(version)
         live = self.liveness.live if self.liveness is not None else {}
         trash = {version_of(name) or "" for name in survey.trash}
         marked = {one.version for one in self.standings if one.condemned is not None}
-        sweep.housekeeping(sorted(layouts.keys() - live.keys() - survey.versions.keys() - trash - marked))
+        sweep.housekeeping(sorted(ours - live.keys() - survey.versions.keys() - trash - marked))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from epd.collector.files import directory
 from epd.collector.foreign import Foreign
 from epd.collector.histogram import Histogram
 from epd.collector.house import House
-from epd.collector.inputs import Layout, Policy
+from epd.collector.inputs import Policy
 from epd.collector.scan import Scanner, Tally, is_elsewhere
 from epd.collector.trash import version_of
 from epd.collector.watermark import Ours
@@ -76,49 +76,44 @@ class Survey:
                 histogram.subtract(stamp, used_bytes)
 
 
-def may_evict(layout: Layout, policy: Policy) -> bool:
-    """Tell whether entries of live versions of this layout may go at all."""
-    return layout == "Managed" or policy.evict_example
-
-
 def take(
-    scanner: Scanner, house: House, layouts: Mapping[str, Layout], policy: Policy, *, now: float, monotonic: float
+    scanner: Scanner, house: House, ours: Collection[str], policy: Policy, *, now: float, monotonic: float
 ) -> Survey:
     """Count all versions of ours and the trash. `now` is the server's time. Raises OSError of the root itself."""
     survey = Survey(
         taken=monotonic,
-        key=key(layouts, policy),
+        key=key(ours, policy),
         everything=Histogram(now),
         groups=[(versions, Histogram(now)) for versions, _ in policy.max_sizes],
     )
-    for version, layout in layouts.items():
+    kept = Histogram(now)  # no cut-off may count on what is not evicted
+    for version in sorted(ours):
         histogram = Histogram(now)
-        tally = _scan(scanner, version, house.root, layout, histogram)
+        tally = _scan(scanner, version, house.root, histogram, histogram if policy.evict_example else kept)
         if tally is None:
             continue
         survey.versions[version] = tally
-        if may_evict(layout, policy):
-            survey.everything.merge(histogram)
-            for versions, group in survey.groups:
-                if version in versions:
-                    group.merge(histogram)
-    _count_trash(survey, scanner, house, layouts)
-    _count_foreign(survey, scanner, house, layouts)
+        survey.everything.merge(histogram)
+        for versions, group in survey.groups:
+            if version in versions:
+                group.merge(histogram)
+    _count_trash(survey, scanner, house, kept)
+    _count_foreign(survey, scanner, house, ours)
     tallies = (*survey.versions.values(), *survey.trash.values())
     survey.scanned = sum(tally.entries for tally in tallies)
     return survey
 
 
-def key(layouts: Mapping[str, Layout], policy: Policy) -> object:
+def key(ours: Iterable[str], policy: Policy) -> object:
     """Return what a survey is made for."""
-    return tuple(sorted(layouts.items())), policy.max_sizes, policy.evict_example
+    return tuple(sorted(ours)), policy.max_sizes, policy.evict_example
 
 
-def _scan(scanner: Scanner, name: str, dir_fd: int, layout: Layout, histogram: Histogram) -> Tally | None:
+def _scan(scanner: Scanner, name: str, dir_fd: int, managed: Histogram, example: Histogram) -> Tally | None:
     """Count a version; None if it is not there. One that cannot be read is: it must not be told to be gone."""
     try:
         with directory(scanner.files, name, dir_fd=dir_fd) as fd:
-            return scanner.scan(fd, layout, histogram)
+            return scanner.scan(fd, managed, example)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -128,31 +123,16 @@ def _scan(scanner: Scanner, name: str, dir_fd: int, layout: Layout, histogram: H
         return None
 
 
-def _count_trash(survey: Survey, scanner: Scanner, house: House, layouts: Mapping[str, Layout]) -> None:
+def _count_trash(survey: Survey, scanner: Scanner, house: House, unused: Histogram) -> None:
     trash = house.parts.get(names.TRASH)
     if trash is None:
         return
     for name in _names(scanner, trash):
-        version = version_of(name)
-        if version is None:
-            continue
-        layout = layouts.get(version) or _layout_of(scanner, name, trash)
-        tally = _scan(scanner, name, trash, layout, Histogram(survey.everything.reference))
-        if tally is None:
+        if version_of(name) is None or (tally := _scan(scanner, name, trash, unused, unused)) is None:
             continue
         survey.trash[name] = tally
         with suppress(OSError):  # rename(2) sets it; a sub-directory that goes sets it again, so it tells of stagnation
             survey.trash_since[name] = scanner.files.stat(name, dir_fd=trash, follow_symlinks=False).st_ctime
-
-
-def _layout_of(scanner: Scanner, name: str, dir_fd: int) -> Layout:
-    """Tell the layout of a version without a record by its directories: ours makes two hexadecimal digits only."""
-    try:
-        with directory(scanner.files, name, dir_fd=dir_fd) as fd:
-            found = _names(scanner, fd)
-    except OSError:
-        return "Managed"
-    return "Managed" if all(names.SHARD_PATTERN.fullmatch(one) for one in found) else "Example"
 
 
 def _count_foreign(survey: Survey, scanner: Scanner, house: House, ours: Iterable[str]) -> None:

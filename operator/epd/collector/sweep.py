@@ -36,7 +36,7 @@ class Sweep:
     dry_run: bool
 
     def version(self, version: str) -> None:
-        """Remove temporary files of a version of the Managed layout that are too old to be written still."""
+        """Remove temporary files of a version that are too old to be written still."""
         try:
             with directory(self.files, version, dir_fd=self.house.root) as fd:
                 for name in self._names(fd):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +15,7 @@ from epd.collector.clock import Reading
 from epd.collector.files import Files, directory
 from epd.collector.histogram import Histogram
 from epd.collector.house import SPARE, House
-from epd.collector.inputs import Ask, Layout, Policy
+from epd.collector.inputs import Ask, Policy
 from epd.collector.ledger import Ledger
 from epd.collector.lifecycle import MAX_LIVENESS_AGE, Kind, Standing, Step, decide
 from epd.collector.result import Cause, Spared
@@ -41,7 +41,6 @@ class Versions:
     clock: Callable[[], float]
     nonce: Callable[[], str]
     scanner: Scanner
-    layouts: Mapping[str, Layout]
 
     def standings(self, versions: Sequence[str]) -> tuple[Standing, ...]:
         """Read from the names on disk where each version is in its life."""
@@ -162,7 +161,8 @@ class Versions:
 
     def _look(self, version: str) -> tuple[os.stat_result, Tally]:
         with directory(self.files, version, dir_fd=self.house.root) as fd:
-            return self.files.fstat(fd), self.scanner.scan(fd, self.layouts[version], Histogram(self.reading.now))
+            histogram = Histogram(self.reading.now)
+            return self.files.fstat(fd), self.scanner.scan(fd, histogram, histogram)
 
     def _list(self, version: str) -> None:
         """Say in a dry run that a version would be condemned now and removed after its grace."""

@@ -68,10 +68,20 @@ def test_02_nothing_without_our_record_is_touched(tree: Tree) -> None:
     assert result.foreign_entries >= len(kept)
 
 
+def test_a_version_that_changed_its_connector_is_evicted_from_by_names_not_by_its_record(tree: Tree) -> None:
+    tree.record(LIVE, layout="Example")
+    ours, vllms = tree.entry(LIVE, "a"), tree.example(LIVE, "mm_hash")
+
+    result = tree.collect(policy(entry_ttl=3600))
+
+    assert (ours.exists(), vllms.exists(), result.removed) == (False, True, {Cause.TTL: 1})
+    assert tree.collect(policy(entry_ttl=3600, evict_example=True)).removed == {Cause.TTL: 1}
+
+
 def test_02_unknown_names_in_ours_are_kept_where_they_fall(tree: Tree) -> None:
     tree.dead()
     tree.file(f"{DEAD}/notes.txt")
-    tree.file(f"{DEAD}/backup/{'a' * 64}.safetensors")
+    tree.aged(tree.file(f"{DEAD}/backup/{'a' * 64}.safetensors").parent, 7200)
     tree.file(f"{DEAD}/ab/README")
 
     result = tree.collect()

@@ -10,7 +10,6 @@ import pytest
 from epd.collector.evict import Eviction, Rule
 from epd.collector.files import Files, KernelFiles
 from epd.collector.histogram import Histogram
-from epd.collector.inputs import Layout
 from epd.collector.ledger import Ledger
 from epd.collector.pace import Pace
 from epd.collector.result import Cause, Spared
@@ -23,7 +22,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 def evict(
-    tree: Tree, *, layout: Layout = "Managed", files: Files | None = None, clock: Any = None, **changed: Any
+    tree: Tree, *, example: bool = False, files: Files | None = None, clock: Any = None, **changed: Any
 ) -> Ledger:
     now, ledger = time.time(), Ledger()
     rule = Rule(**({"cause": Cause.TTL, "idle_before": now - 3600, "reference": Histogram(now)} | changed))
@@ -39,8 +38,9 @@ def evict(
             clock=clock or (lambda: 0.0),
             now=now,
             dry_run=False,
+            example=example,
             gone=lambda version, stamp, size: None,
-        ).evict(LIVE, layout, rule, root=root)
+        ).evict(LIVE, rule, root=root)
     finally:
         os.close(root)
     return ledger
@@ -74,9 +74,9 @@ def test_10_entry_stamped_or_pinned_before_the_look_stays(tree: Tree) -> None:
     assert dict(ledger.spared) == {Spared.PINNED: 1}
 
 
-@pytest.mark.parametrize("layout", ["Managed", "Example"])
-def test_only_known_names_go(tree: Tree, layout: Layout) -> None:
-    entries = {"Managed": tree.entry(LIVE, "a"), "Example": tree.example(LIVE, "id")}
+@pytest.mark.parametrize("example", [False, True])
+def test_only_known_names_go_and_those_of_vllms_connector_if_allowed(tree: Tree, example: bool) -> None:
+    entries = [tree.entry(LIVE, "a"), tree.example(LIVE, "id")]
     kept = [
         tree.file(f"{LIVE}/ab/{'A' * 64}.safetensors"),
         tree.file(f"{LIVE}/abc/{'a' * 64}.safetensors"),
@@ -84,8 +84,8 @@ def test_only_known_names_go(tree: Tree, layout: Layout) -> None:
         tree.file(f"{LIVE}/{'b' * 64}.safetensors"),
     ]
 
-    assert evict(tree, layout=layout).removed == {Cause.TTL: 1}
-    assert [name for name, entry in entries.items() if not entry.exists()] == [layout]
+    assert evict(tree, example=example).removed == {Cause.TTL: 1 + example}
+    assert [entry.exists() for entry in entries] == [False, not example]
     assert all(path.exists() for path in kept)
     assert (tree.path / LIVE / "id").is_dir()
 
@@ -102,6 +102,6 @@ def test_01_example_directory_that_became_a_symlink_is_not_followed(tree: Tree, 
             entry.parent.symlink_to(outside.parent)
         return status
 
-    ledger = evict(tree, layout="Example", files=Wrapped(stat=stat))
+    ledger = evict(tree, example=True, files=Wrapped(stat=stat))
 
     assert (outside.exists(), dict(ledger.removed), dict(ledger.spared)) == (True, {}, {Spared.FOREIGN: 1})

@@ -12,18 +12,18 @@ import pytest
 
 from epd.collector.files import Files, KernelFiles
 from epd.collector.histogram import Histogram
-from epd.collector.inputs import Layout
 from epd.collector.ledger import Ledger
 from epd.collector.scan import Scanner, Tally
 from unit.collector.tree import LIVE, Tree, Wrapped
 
 
-def scan(tree: Tree, layout: Layout, *, files: Files | None = None, stop: bool = False) -> tuple[Tally, Scanner, int]:
+def scan(tree: Tree, *, files: Files | None = None, stop: bool = False) -> tuple[Tally, Scanner, list[int]]:
+    """Scan, and also return how many entries are in the histograms of our connector and of vLLM's."""
     fd = os.open(tree.path / LIVE, os.O_RDONLY)
     scanner = Scanner(files or KernelFiles(), os.fstat(fd).st_dev, Ledger(), lambda: stop)
-    histogram = Histogram(time.time())
+    both = [Histogram(time.time()) for _ in range(2)]
     try:
-        return scanner.scan(fd, layout, histogram), scanner, sum(histogram.counts)
+        return scanner.scan(fd, *both), scanner, [sum(histogram.counts) for histogram in both]
     finally:
         os.close(fd)
 
@@ -44,10 +44,10 @@ def test_managed(tree: Tree) -> None:
     (tree.path / LIVE / "ab" / f"{'c' * 64}.safetensors").symlink_to(entry)
     tree.file(f"{LIVE}/ac/{'d' * 64}.safetensors/x")
 
-    tally, scanner, counted = scan(tree, "Managed")
+    tally, scanner, counted = scan(tree)
 
     assert (tally.entries, tally.used_bytes, tally.pinned) == (2, 4096 + 8192 + 4096, 1)
-    assert (tally.temporaries, tally.foreign, tally.complete, counted) == (1, 5, True, 1)
+    assert (tally.temporaries, tally.foreign, tally.complete, counted) == (1, 5, True, [1, 0])
     assert tally.newest == entry.stat().st_mtime
     assert dict(scanner.ledger.errors) == {}
 
@@ -59,11 +59,20 @@ def test_example(tree: Tree) -> None:
     tree.aged(bare, 50)
     tree.file(f"{LIVE}/loose")
 
-    tally, scanner, counted = scan(tree, "Example")
+    tally, scanner, counted = scan(tree)
 
-    assert (tally.entries, tally.used_bytes, tally.foreign, counted) == (1, 4096, 1, 1)
+    assert (tally.entries, tally.used_bytes, tally.foreign, counted) == (1, 4096, 1, [0, 1])
     assert tally.newest == bare.stat().st_mtime
     assert dict(scanner.ledger.errors) == {}
+
+
+def test_a_version_that_changed_its_connector_holds_both(tree: Tree) -> None:
+    tree.entry(LIVE, "a")
+    tree.example(LIVE, "mm_hash", size=8192)
+
+    tally, _, counted = scan(tree)
+
+    assert (tally.entries, tally.used_bytes, tally.foreign, counted) == (2, 4096 + 8192, 0, [1, 1])
 
 
 def test_one_stat_per_entry(tree: Tree) -> None:
@@ -75,7 +84,7 @@ def test_one_stat_per_entry(tree: Tree) -> None:
         looked.append(path)
         return os.stat(path, **kwargs)
 
-    scan(tree, "Managed", files=Wrapped(stat=stat))
+    scan(tree, files=Wrapped(stat=stat))
 
     assert len(looked) == len(set(looked)) == 100
 
@@ -88,7 +97,7 @@ def test_what_vanishes_meanwhile_is_no_error_and_what_cannot_be_read_is(tree: Tr
             raise OSError(errno.ENOENT if path == gone.name else errno.EIO, "")
         return os.stat(path, **kwargs)
 
-    tally, scanner, _ = scan(tree, "Managed", files=Wrapped(stat=stat))
+    tally, scanner, _ = scan(tree, files=Wrapped(stat=stat))
 
     assert (tally.entries, tally.complete, dict(scanner.ledger.errors)) == (0, False, {("stat", "EIO"): 1})
 
@@ -96,7 +105,7 @@ def test_what_vanishes_meanwhile_is_no_error_and_what_cannot_be_read_is(tree: Tr
 def test_a_stopped_scan_says_so(tree: Tree) -> None:
     tree.entry(LIVE, "a")
 
-    tally, _, _ = scan(tree, "Managed", stop=True)
+    tally, _, _ = scan(tree, stop=True)
 
     assert (tally.entries, tally.complete) == (0, False)
 
@@ -119,7 +128,7 @@ def test_20_memory_does_not_grow_with_entries(tree: Tree) -> None:
             return one if path.startswith("0000") else os.stat(path, **kwargs)
 
         tracemalloc.start()
-        tally, _, _ = scan(tree, "Managed", files=Wrapped(scandir=scandir, stat=stat))
+        tally, _, _ = scan(tree, files=Wrapped(scandir=scandir, stat=stat))
         highest = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert tally.entries == count + 1

@@ -8,14 +8,14 @@ from pathlib import Path
 from epd.collector import survey as surveys
 from epd.collector.files import Files, KernelFiles
 from epd.collector.house import open_housekeeping, open_parts
-from epd.collector.inputs import Layout, Policy
+from epd.collector.inputs import Policy
 from epd.collector.ledger import Ledger
 from epd.collector.scan import Scanner
 from epd.collector.survey import Survey
 from epd.collector.watermark import Ours
 from unit.collector.tree import DEAD, LIVE, Tree, Wrapped, policy
 
-LAYOUTS: dict[str, Layout] = {LIVE: "Managed", DEAD: "Example"}
+OURS = {LIVE, DEAD}
 
 
 def taken(tree: Tree, told: Policy, files: Files | None = None) -> Survey:
@@ -26,7 +26,7 @@ def taken(tree: Tree, told: Policy, files: Files | None = None) -> Survey:
         house = stack.enter_context(open_housekeeping(files, root, make=True))
         open_parts(files, house, stack, ledger, make=True)
         scanner = Scanner(files, house.device, ledger, lambda: False)
-        return surveys.take(scanner, house, LAYOUTS, told, now=10**10, monotonic=5.0)
+        return surveys.take(scanner, house, OURS, told, now=10**10, monotonic=5.0)
 
 
 def test_counts_versions_trash_and_foreign_data_apart(tmp_path: Path) -> None:
@@ -83,11 +83,11 @@ def test_what_cannot_be_opened_is_not_gone(tmp_path: Path) -> None:
 
 def test_key_changes_with_what_the_histograms_are_made_for() -> None:
     keys = [
-        surveys.key(LAYOUTS, policy()),
-        surveys.key({LIVE: "Managed"}, policy()),
-        surveys.key(LAYOUTS, policy(evict_example=True)),
-        surveys.key(LAYOUTS, policy(max_sizes=((frozenset({LIVE}), 1),))),
+        surveys.key(OURS, policy()),
+        surveys.key({LIVE}, policy()),
+        surveys.key(OURS, policy(evict_example=True)),
+        surveys.key(OURS, policy(max_sizes=((frozenset({LIVE}), 1),))),
     ]
 
     assert len(set(keys)) == len(keys)
-    assert surveys.key(LAYOUTS, policy(min_idle=1)) == keys[0]
+    assert surveys.key(OURS, policy(min_idle=1)) == keys[0]
