@@ -147,10 +147,11 @@ class Oracle:
         if part == layout.CONDEMNED and operation in ("create", "renamed"):
             self._condemns(process, name)
         elif part == layout.VERSIONS and operation in ("unlink", "replace") and not name.startswith("."):
-            self.check(2, False, f"{process.name} removes the record {name}")
+            torn = operation == "unlink" and inode in process.facts.get("created", ())  # where there are no hard links
+            self.check(2, torn, f"{process.name} removes the record {name}")
         elif part == layout.PINS and operation == "unlink" and len(place) == 3 and name != layout.HEARTBEAT:
             self._reaps(process, place, parent, name)
-        elif part == layout.VERSIONS and operation == "link" and name.endswith(".json"):
+        elif part == layout.VERSIONS and operation in ("link", "create") and name.endswith(".json"):
             self.ours.add(name.removesuffix(".json"))
         elif operation == "rmdir":
             self.check(13, not inode.children, f"{process.name} removes {name!r} with {list(inode.children or ())}")
