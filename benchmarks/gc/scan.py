@@ -43,8 +43,9 @@ def _report(where: str, layout: str, entries: int, ours: Any, theirs: Any) -> No
     rate, find_rate = (entries / measure.median(costs, "wall") for costs in (ours, theirs))
     best = max(entries / cost.wall for cost in ours)
     print(
-        f"{where:<8}{layout:<9}{entries:>9}   entries/s {rate:>8.0f} (best round {best:.0f}; per second of CPU {1e6 / cpu:.0f}) "
-        f"against find {find_rate:.0f}: {rate / find_rate:.1f}x, goal >= {RATE}: {measure.verdict(reached=rate >= RATE)}"
+        f"{where:<8}{layout:<9}{entries:>9}   entries/s {rate:>8.0f} (best round {best:.0f}, per second of CPU "
+        f"{1e6 / cpu:.0f}) against find {find_rate:.0f}: {rate / find_rate:.1f}x, "
+        f"goal >= {RATE}: {measure.verdict(reached=rate >= RATE)}"
         f"\n{'':29}CPU us/entry {cpu:>5.2f} against find {find_cpu:.2f}: {find_cpu / cpu:.1f}x, "
         f"goal <= {CPU:g}: {measure.verdict(reached=cpu <= CPU)}",
         flush=True,

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PASSES = 25
-"""Of each test, a second or two; `python -m fuzz.hostile --passes 1000` makes more. A mutation is caught by the first few."""
+PASSES = 15
+"""Of each test, a second; `python -m fuzz.hostile --passes 1000` makes more. The first few catch a mutation."""
 SAFE = ("safe", "without-openat2")
 """Both ways of `KernelFiles.open_directory`."""
 
