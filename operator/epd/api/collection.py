@@ -8,8 +8,10 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-Count = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+"""As far as status, whose integers have 64 bits."""
+Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+"""Three times what a duration of the API may be."""
 
 
 class _Shape(BaseModel):

@@ -15,7 +15,9 @@ def list_namespace(api: ApiServer, namespace: str, *, clock: Callable[[], float]
     """List EPDDeployments, Deployments, ReplicaSets and pods of a namespace.
 
     A version moves from spec to Deployment to ReplicaSet to pods; asking in this order, a version that moves on
-    meanwhile is met in the next list. Pods are listed without a selector, since pins are held by pods of any label.
+    meanwhile is met in the next list. Only the way back is not met, from a last pod to an object that was made anew
+    since the first list: its engines would see misses. Pods are listed without a selector, since pins are held by pods
+    of any label.
 
     Raises:
         ApiError: any of the lists is not complete; then nothing is known.

@@ -105,11 +105,15 @@ async def test_one_answer_serves_all_for_a_minute() -> None:
         (httpx.Response(200, content=b" " * (reports.MAX_BYTES + 1)), "its /status is too long"),
         (httpx.Response(200, text='{"claim": "ec", "entries": -1}'), "its /status is no report of a collector"),
         (
+            httpx.Response(200, text=f'{{"claim": "ec", "entries": {10**40}}}'),
+            "its /status is no report of a collector",
+        ),
+        (
             httpx.Response(200, stream=Packed(body(REPORT)), headers={"Content-Encoding": "gzip"}),
             "its /status is no report of a collector",
         ),
     ],
-    ids=["timeout", "refused", "503", "redirect", "no JSON", "no report", "endless", "negative", "packed"],
+    ids=["timeout", "refused", "503", "redirect", "no JSON", "no report", "endless", "negative", "huge", "packed"],
 )
 async def test_whatever_else_comes_is_words(answer: Any, words: str) -> None:
     collector = Collector()
