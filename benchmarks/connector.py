@@ -97,6 +97,7 @@ class Managed:
             device=lambda: torch.device("cpu"),
             rank=lambda: 0,
             synchronizing=placement.synchronizing(),
+            dtype="BF16",
         )
         self.step_seconds = 0.0
 

@@ -216,16 +216,18 @@ def test_a_copy_that_a_worker_cannot_read_fails_its_requests_only(start, root):
             Path(load.path).unlink(missing_ok=True)
 
     script.before[0] = lose
-    consumer.may_be_wrong = ["red"]
     lost = consumer.ask("c", item("red", 4, 32), output=20)
     other = consumer.ask("d", output=20)
     consumer.run()
     assert (lost.reason, other.reason) == ("error", "length")
     assert consumer.counts["load_failures"] == 1
+    consumer.may_be_wrong = list(script.wrong)
+    script.before.clear()
     again = consumer.ask("e", item("red", 8, 32))  # the zeros are still in the local cache
     consumer.run()
-    assert again.reason == "error"
+    assert (again.reason, script.wrong) == ("length", consumer.may_be_wrong)
     assert directory.exists()
+    consumer.settle()
 
 
 class Files:
@@ -426,3 +428,38 @@ def test_two_sizes_under_one_identifier_are_an_error_also_when_the_first_left_th
     other = consumer.ask("d", item("blue", 4, 50, pixels=False))
     consumer.run()
     assert (answer.reason, other.reason) == ("error", "length")
+
+
+@pytest.mark.parametrize("damage", [_truncate, _empty, _text])
+def test_an_encoder_writes_again_what_a_lost_server_left_torn_while_it_holds_it(start, root, damage):
+    encoder = start("ec_producer")
+    encoder.ask("1", item("red", 4, 32))
+    encoder.run()
+    entry = next((root / VERSION).glob("*/*.safetensors"))
+    whole = entry.read_bytes()
+    damage(entry)
+    answer = encoder.ask("2", item("red", 8, 32))
+    encoder.run()
+    assert answer.items == {"red": {"item_indices": [0], "metadata": {"image_grid_thw": [1, 2, 64]}}}
+    assert (encoder.script.encodes, entry.read_bytes()) == (["red"], whole)
+
+
+def test_an_embedding_of_another_dtype_than_consumers_expect_is_not_promised(start, root, monkeypatch):
+    from engine import pretended
+
+    encoder = start("ec_producer")
+    monkeypatch.setattr(pretended.Worker, "_embedding", lambda worker, feature: torch.zeros(32, 256))
+    answer = encoder.ask("e", item("red", 4, 32))
+    encoder.run()
+    assert answer.items == {"red": {"item_indices": [0], "metadata": {}}}
+    assert encoder.counts["save_failures"] == {"dtype": 1}
+
+
+def test_a_tensor_of_another_size_that_vllm_kept_is_replaced(start, root):
+    consumer = start("ec_consumer")
+    publish(root, consumer, "red", 32)
+    worker = consumer.core.model_executor.ranks[0]
+    worker.cache["red"] = torch.zeros(16, 256)  # its place was given to the other size within one step
+    answer = consumer.ask("c", item("red", 4, 32, pixels=False))
+    consumer.run()
+    assert (answer.reason, consumer.script.loads) == ("length", ["red"])

@@ -1,6 +1,7 @@
 """Whether entries are on disk, asked by encoders: to republish what was deleted and to promise only what is there.
 
-For the scheduler's thread; each question is one stat, made in a pool.
+For the scheduler's thread; the questions are asked in a pool: a look at the header of what an encoder still holds, one
+stat of what it has just written.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from .holdings import Key
 from .probe import Health, Pool, Task
-from .store import Store
+from .store import Expectation, Rejected, Store
 
 CHECK_SECONDS: Final = 0.25
-"""How long an encoder waits for one stat: a server that needs longer costs it a republication, not its throughput."""
+"""How long an encoder waits for one answer: a server that needs longer costs it a republication, not its throughput."""
 
 
 class Checks:
@@ -37,10 +39,10 @@ class Checks:
     def __contains__(self, identifier: str) -> bool:
         return identifier in self._running
 
-    def start(self, identifier: str, now: float) -> None:
+    def start(self, key: Key, now: float) -> None:
         """Ask for one entry, unless the store would not answer."""
-        if identifier not in self._running and not self._sluggish(now):
-            self._running[identifier] = (now, self._ask(identifier))
+        if key[0] not in self._running and not self._sluggish(now):
+            self._running[key[0]] = (now, self._pool.submit(lambda: self._whole(key)))
 
     def settle(self, now: float) -> set[str]:
         """Return the identifiers that turned out to be missing. Who does not answer in time is asked no more."""
@@ -75,6 +77,14 @@ class Checks:
 
     def _ask(self, identifier: str) -> Task[bool]:
         return self._pool.submit(lambda: self._store.holds(identifier))
+
+    def _whole(self, key: Key) -> bool:
+        """Whether there is a file that can be this entry: power loss of a server leaves empty and torn ones."""
+        try:
+            self._store.measure(Expectation(identifier=key[0], rows=key[1], width=None, dtype=None))
+        except Rejected:
+            return False
+        return True
 
     def _sluggish(self, now: float) -> bool:
         """Whether the store is in doubt, or a question that was given up still waits for its answer."""

@@ -33,7 +33,7 @@ BY_REASON: Final = ("rejects", "save_failures")
 OBSERVED: Final = ("load_seconds",)
 GAUGES: Final = ("held",)
 
-SAVE_REASONS: Final = ("full", "read_only", "unreadable", "stale", "io", "timeout", "suspect", "other")
+SAVE_REASONS: Final = ("full", "read_only", "unreadable", "stale", "io", "dtype", "timeout", "suspect", "other")
 """Why a save failed, as far as the shared file tells them apart."""
 COLUMNS: Final = (
     "saves",
@@ -134,6 +134,8 @@ class WorkerRow:
         try:
             if os.fstat(fd).st_size >= (rank + 1) * len(COLUMNS) * 8:
                 self._cells = memoryview(mmap.mmap(fd, 0)).cast("d")
+        except OSError:  # no memory for a page: then nothing is counted
+            return
         finally:
             os.close(fd)
 

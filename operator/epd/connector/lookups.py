@@ -111,7 +111,7 @@ class Lookups:
             return "timeout"
         if lookup.want.bare:
             return "suspect" if task.started is None and self._health.lasting(now) else None
-        if now - lookup.asked > self._deadline:
+        if task.started is None and now - lookup.asked > self._deadline:
             return "timeout"
         return "suspect" if self._health.suspect else None
 

@@ -301,6 +301,7 @@ class ManagedECConnector(ECConnectorBase):
             device=placement.device,
             rank=placement.rank,
             synchronizing=placement.synchronizing(),
+            dtype=DTYPES.get(self._vllm_config.model_config.dtype),
         )
 
 

@@ -71,7 +71,7 @@ class SchedulerSide:
         self._mirror: set[str] = set()
         """What vLLM's local cache holds. A hint: /reset_encoder_cache empties that cache and tells no connector."""
         self._spoilt: set[str] = set()
-        """In the local cache, but a worker failed to load it."""
+        """In the local cache, but a worker failed to load it: vLLM does not ask for it again, so we load it again."""
         self._loads: dict[Key, Load] = {}
         self._republish: set[str] = set()
         self._unavailable: set[str] = set()
@@ -119,9 +119,7 @@ class SchedulerSide:
         identifier = want.key[0]
         self._mirror.add(identifier)
         if identifier in known.hits:
-            self._loads[want.key] = self._holdings.load(want.key)
-            self._counts.add("loads")
-            self._holdings.hold(want.key, QUEUED)
+            self._queue(want.key)
             self._let_go(known, want)
             return
         known.misses.pop(identifier, None)
@@ -209,16 +207,27 @@ class SchedulerSide:
 
     def _available(self, known: Ask, want: Want, now: float) -> bool:
         identifier = want.key[0]
-        if identifier in self._spoilt:
-            return self._fail(known)
         if self._producer and identifier in self._mirror and not self._on_disk(known, identifier, now):
             return False
-        if not self._consumer or identifier in known.hits:
+        if not self._consumer:
             return True
+        spoilt = identifier in self._spoilt
+        if identifier not in known.hits:
+            settled = self._sought(known, want, now, needed=want.bare or spoilt)
+            if identifier not in known.hits:
+                return settled
+        if spoilt:
+            self._spoilt.discard(identifier)
+            self._queue(want.key)
+        return True
+
+    def _sought(self, known: Ask, want: Want, now: float, *, needed: bool) -> bool:
+        """Have an item looked for. True if it was found, or if the request can go on without since it is not needed."""
+        identifier = want.key[0]
         missed = known.misses.get(identifier)
-        if want.bare and missed is not None:
+        if needed and missed is not None:
             return self._fail(known)
-        if not want.bare and (identifier in self._mirror or (missed is not None and now - missed < MISS_SECONDS)):
+        if not needed and (identifier in self._mirror or (missed is not None and now - missed < MISS_SECONDS)):
             return True
         if self._holdings.hold(want.key, known.id):
             known.hit(want)
@@ -227,7 +236,7 @@ class SchedulerSide:
         known.misses.pop(identifier, None)
         self._lookups.join(want, known.id, now)
         if identifier in known.misses:
-            return self._fail(known) if want.bare else True
+            return self._fail(known) if needed else True
         return identifier in known.hits
 
     def _conclude(self, key: Key, outcome: Found | Missed, waiting: set[str], now: float) -> None:
@@ -246,6 +255,11 @@ class SchedulerSide:
         self._counts.add("loaded_bytes", outcome.nbytes)
         self._counts.observe("load_seconds", outcome.seconds)
 
+    def _queue(self, key: Key) -> None:
+        self._loads[key] = self._holdings.load(key)
+        self._holdings.hold(key, QUEUED)
+        self._counts.add("loads")
+
     def _let_go(self, known: Ask, want: Want) -> None:
         if known.let_go(want):
             self._holdings.drop(want.key, known.id)
@@ -258,7 +272,7 @@ class SchedulerSide:
         """Have an item that an encoder still holds checked, once per request; False while the answer is awaited."""
         if identifier not in known.checked:
             known.checked.add(identifier)
-            self._checks.start(identifier, now)
+            self._checks.start(known.keys[identifier], now)
         self._republish |= self._checks.settle(now)
         return self._consumer or identifier not in self._checks
 

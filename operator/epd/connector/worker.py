@@ -41,6 +41,9 @@ _TORCH_DTYPES: Final = {name: dtype for dtype, name in DTYPES.items()}
 _PENDING_BYTES: Final = 256 << 20
 """Of embeddings waiting for the writers: beyond it a step waits, so that a slow volume does not fill the memory."""
 
+_WARNING_SECONDS: Final = 60.0
+"""Between two lines in the log of what may happen with each picture."""
+
 EncoderCache = MutableMapping[str, torch.Tensor]
 
 
@@ -68,35 +71,46 @@ class WorkerSide:
         device: Callable[[], torch.device],
         rank: Callable[[], int],
         synchronizing: Callable[[], AbstractContextManager[Any]],
+        dtype: str | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`rank` counts the workers that run the connector: 0 writes. `synchronizing` allows a wait for the device."""
+        """`rank` counts the workers that run the connector: 0 writes. `synchronizing` allows a wait for the device.
+
+        `dtype` is what consumers expect: an embedding of another is not saved, since none of them would use it.
+        """
+        self._dtype = dtype
         self._store, self._record, self._writers, self._health = store, record, writers, health
         self._prepared = False
         self._write_timeout = write_timeout
         self._device, self._rank, self._synchronizing, self._clock = device, rank, synchronizing, clock
         self._row: WorkerRow | NoRow = NoRow()
         self._row_path: str | None = None
+        self._warned: float | None = None
         self._saving: list[Saving] = []
         self._ran: int | None = None
         self._failed: set[str] = set()
+        self._zeros: set[str] = set()
+        """Identifiers whose last load failed: what the encoder cache has of them is to be replaced."""
 
     def load(self, step: Step, cache: EncoderCache) -> None:
         """Put this step's entries into the encoder cache."""
         self._count_in(step)
         for load in step.loads:
             self._ran = step.number
-            if load.identifier in cache:
+            if self._has(load, cache):
                 continue
             try:
                 with self._synchronizing():
                     cache[load.identifier] = _read(load).to(self._device())
+                self._zeros.discard(load.identifier)
             except Exception:
                 logger.exception("encoder cache: load failed, requests that need it will fail: %s", load.path)
                 self._row.add("load_failures")
                 self._failed.add(load.identifier)
-                zeros = torch.zeros((load.rows, load.width), dtype=_TORCH_DTYPES[load.dtype], device=self._device())
-                cache[load.identifier] = zeros
+                self._zeros.add(load.identifier)
+                # One row for all: where memory for the entry was lacking, there is enough for this.
+                row = torch.zeros((1, load.width), dtype=_TORCH_DTYPES[load.dtype], device=self._device())
+                cache[load.identifier] = row.expand(load.rows, -1)
 
     def republish(self, step: Step, cache: EncoderCache) -> None:
         """Save again what the store has lost, as far as it is still here."""
@@ -116,9 +130,15 @@ class WorkerSide:
             self.settle()
         try:
             payload, shape = self._on_host(tensor)
-        except Exception:
-            logger.exception("encoder cache: an embedding cannot be saved: %s", tuple(tensor.shape))
+        except Exception as error:
+            self._seldom("encoder cache: an embedding of %s cannot be saved: %r", tuple(tensor.shape), error)
             self._row.add("save_failures.other")
+            return
+        if shape.dtype != (self._dtype or shape.dtype):
+            self._seldom(
+                "encoder cache: the encoder puts out %s, not the model's %s: nothing is saved", shape.dtype, self._dtype
+            )
+            self._row.add("save_failures.dtype")
             return
         task = self._writers.submit(lambda: self._publish(identifier, payload, shape))
         self._saving.append(Saving(task, self._clock() + self._write_timeout, shape.nbytes, republished))
@@ -151,6 +171,11 @@ class WorkerSide:
         self._ran, self._failed = None, set()
         return report
 
+    def _has(self, load: Load, cache: EncoderCache) -> bool:
+        """Whether the tensor is there. vLLM keeps one whose identifier it gives room for another size in one step."""
+        held = cache.get(load.identifier)
+        return held is not None and held.shape[0] == load.rows and load.identifier not in self._zeros
+
     def _publish(self, identifier: str, payload: memoryview, shape: Shape) -> Published:
         if not self._prepared:  # at the first write, not at the start: that must not wait for the volume
             with suppress(OSError):  # then publishing says why
@@ -166,7 +191,14 @@ class WorkerSide:
     def _lost(self, error: BaseException | None) -> None:
         reason = error.reason.value if isinstance(error, StoreError) else "other"
         self._row.add(f"save_failures.{reason if reason in SAVE_REASONS else 'other'}")
-        logger.warning("encoder cache: not saved: %s", error)
+        self._seldom("encoder cache: not saved: %s", error)
+
+    def _seldom(self, message: str, *values: object) -> None:
+        """Warn, but not for each picture while a volume is full: counters say how many."""
+        now = self._clock()
+        if self._warned is None or now - self._warned >= _WARNING_SECONDS:
+            self._warned = now
+            logger.warning(message, *values)
 
     def _on_host(self, tensor: torch.Tensor) -> tuple[memoryview, Shape]:
         """The tensor's bytes in host memory. On a CPU this is the tensor itself, which nobody changes any more."""

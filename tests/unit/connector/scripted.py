@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from epd.connector.entry import Expectation, Reason, Rejected
 from epd.connector.finder import Found, Full, Missed
 from epd.connector.holdings import Key, Load
 from epd.connector.local import Copy
@@ -108,7 +109,7 @@ class Scripted:
         self.health, self.finder, self.upkeep = Health(), Finder(), Upkeep()
         self.disk: set[str] = set()
         self.side = SchedulerSide(
-            store=SimpleNamespace(holds=self.disk.__contains__),
+            store=SimpleNamespace(holds=self.disk.__contains__, measure=self._measure),
             finder=self.finder,
             upkeep=self.upkeep,
             health=self.health,
@@ -120,6 +121,10 @@ class Scripted:
             fields=lambda modality: {"grid"},
             clock=lambda: self.now,
         )
+
+    def _measure(self, wanted: Expectation) -> None:
+        if wanted.identifier not in self.disk:
+            raise Rejected(Reason.ABSENT)
 
     def publish(self, identifier: str, rows: int = 4) -> Load:
         load = Load(identifier, f"/copies/{identifier}", 0, rows, 8, "BF16", None)
