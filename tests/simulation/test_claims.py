@@ -184,6 +184,19 @@ async def test_a_name_that_a_stranger_has_is_not_taken_over() -> None:
     assert collectors(world) == {COLLECTOR: ["qwen"]}
 
 
+async def test_a_template_that_is_refused_reaches_no_collector() -> None:
+    world = await shared(brought())
+    before = world.cluster.all(kinds.DEPLOYMENT)[COLLECTOR]["spec"]["template"]
+    template = {"spec": {"containers": [{"name": "collector", "image": "another", "args": ["--root=/"]}]}}
+    world.cluster.put(parent(with_collection(podTemplate=template), name="b"))
+    await world.converge()
+    assert collectors(world) == {COLLECTOR: ["qwen", "b"]}
+    assert world.cluster.all(kinds.DEPLOYMENT)[COLLECTOR]["spec"]["template"] == before
+    assert world.condition("EncoderCacheHealthy") == ("True", "Healthy")
+    stalled = next(c for c in world.cluster.all(kinds.EPD)["b"]["status"]["conditions"] if c["type"] == "Stalled")
+    assert (stalled["status"], stalled["reason"]) == ("True", "OwnedField")
+
+
 async def test_words_of_the_api_server_reach_every_user() -> None:
     world = await shared(with_collection(podTemplate={"spec": {"tolerationz": []}}), brought())
     for name in ("qwen", "b"):

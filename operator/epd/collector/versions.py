@@ -188,7 +188,7 @@ class Versions:
         if not recent and not tally.pinned:
             return True
         self.ledger.spared[Spared.PINNED if tally.pinned else Spared.FRESH] += 1
-        how = f"has {tally.pinned} pinned entries" if tally.pinned else "was used within its grace"
+        how = "has pinned entries" if tally.pinned else "was used within its grace"
         self.ledger.trouble(
             Reason.VERSION_IN_USE_BY_STRANGER,
             f"version {step.version} {how}, though no object of the namespace names it; it is kept",

@@ -23,7 +23,7 @@ from epd.controller.kinds import Manifest, name_of
 from epd.controller.observe_claim import ObservedClaim, fetch_absent, observe_claim
 from epd.controller.outcome import Outcome
 from epd.controller.pods import Trouble
-from epd.controller.users import Root, Users, users_of
+from epd.controller.users import Root, Users, users_of, without_template
 from epd.controller.write import NameTaken, Writer
 
 TAKEN_POLL_SECONDS: Final = 30.0
@@ -84,7 +84,8 @@ class ClaimReconciler:
     async def _root(self, root: Root, seen: ObservedClaim) -> ObservedClaim:
         if not _wanted(root, seen):
             return seen
-        rendered = self._build.collector(root.users, access_modes=seen.access_modes)
+        users = tuple(user if self._build.problem(user) is None else without_template(user) for user in root.users)
+        rendered = self._build.collector(users, access_modes=seen.access_modes)
         desired = tuple(_outliving(root, manifest) for manifest in rendered)
         seen = await fetch_absent(self._cluster, seen, desired)
         writer = Writer(self._cluster, self._memos.setdefault(seen.key, {}), seen)

@@ -46,6 +46,16 @@ def uses_claim(epd: EPDDeployment) -> bool:
     return epd.metadata.deletion_timestamp is None or names.FINALIZER_ENCODER_CACHE in epd.metadata.finalizers
 
 
+def without_template(epd: EPDDeployment) -> EPDDeployment:
+    """The object as if it gave no podTemplate for its collector, which others share: one that is refused counts not."""
+    cache = epd.spec.encoder_cache
+    if cache is None or not cache.garbage_collection.pod_template:
+        return epd
+    collection = cache.garbage_collection.model_copy(update={"pod_template": {}})
+    cache = cache.model_copy(update={"garbage_collection": collection})
+    return epd.model_copy(update={"spec": epd.spec.model_copy(update={"encoder_cache": cache})})
+
+
 def users_of(key: ClaimKey, parents: Iterable[Manifest]) -> Users:
     """Sort the EPDDeployments of the claim's namespace."""
     found: dict[str, list[EPDDeployment]] = {}
