@@ -107,13 +107,13 @@ MUTATIONS = (
     ),
     _mutation(
         "unknown files in the trash are deleted",
-        "collector.trash", "or not is_ours(name, in_shard=in_shard)", "or False", 2,
+        "collector.trash", "if is_ours(entry.name, in_shard=in_shard)", "if entry.name", 2,
     ),
     _mutation(
         "links and mounts are followed",
         "collector.files",
-        "fd = files.open_directory(name, dir_fd=dir_fd)",
-        "fd = files.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=dir_fd)",
+        "return _Held(files, files.open_directory(name, dir_fd=dir_fd))",
+        "return _Held(files, files.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=dir_fd))",
         1, 2,
     ),
     _mutation(

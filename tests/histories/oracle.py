@@ -156,7 +156,8 @@ class Oracle:
         elif operation == "rmdir":
             self.check(13, not inode.children, f"{process.name} removes {name!r} with {list(inode.children or ())}")
         elif operation == "unlink" and name == layout.OWNER:
-            self.check(2, False, f"{process.name} removes the owner")
+            torn = inode in process.facts.get("created", ())
+            self.check(2, torn, f"{process.name} removes the owner")
 
     # Versions
 
