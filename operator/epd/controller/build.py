@@ -29,7 +29,9 @@ class Build(Protocol):
     def desired(self, epd: EPDDeployment, *, preflight: bool) -> tuple[Manifest, ...]:
         """The children in the order to apply them. Role Deployments carry the annotation `epd.dev/inputs`."""
 
-    def collector(self, users: Sequence[EPDDeployment], *, access_modes: Sequence[str]) -> tuple[Manifest, ...]:
+    def collector(
+        self, users: Sequence[EPDDeployment], *, access_modes: Sequence[str], node: str
+    ) -> tuple[Manifest, ...]:
         """The collector of one directory of a claim, for all who keep their cache there (one at least)."""
 
     def disagreement(self, users: Sequence[EPDDeployment]) -> str | None:
@@ -57,9 +59,11 @@ class ThisBuild:
         """See `epd.manifests`."""
         return manifests.desired(epd, self.context(preflight=preflight))
 
-    def collector(self, users: Sequence[EPDDeployment], *, access_modes: Sequence[str]) -> tuple[Manifest, ...]:
+    def collector(
+        self, users: Sequence[EPDDeployment], *, access_modes: Sequence[str], node: str
+    ) -> tuple[Manifest, ...]:
         """See `epd.manifests`."""
-        return manifests.collector(users, self.context(preflight=False), access_modes=access_modes)
+        return manifests.collector(users, self.context(preflight=False), access_modes=access_modes, node=node)
 
     def disagreement(self, users: Sequence[EPDDeployment]) -> str | None:
         """See `epd.manifests`."""

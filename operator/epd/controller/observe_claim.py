@@ -83,6 +83,23 @@ def collector_of_ours(live: Manifest) -> bool:
     return made or (bool(owners) and all(owner.get("kind") == names.KIND for owner in owners))
 
 
+def node_beside(collector: Manifest | None, pods: Iterable[Manifest], claim: str) -> str:
+    """The node for a collector of a claim that one node at a time can mount: that of the engines which mount it.
+
+    It stays where it was made for while an engine is there, and while there is none; empty where nothing tells.
+    """
+    template = collector["spec"]["template"]["metadata"] if collector is not None else {}
+    made_for = str((template.get("annotations") or {}).get(names.ANNOTATION_NODE, ""))
+    nodes = {
+        str(pod["spec"].get("nodeName") or "")
+        for pod in pods
+        if names.LABEL_ROLE in (pod["metadata"].get("labels") or {})
+        and not pod["metadata"].get("deletionTimestamp")
+        and mounts_claim(pod, claim)
+    } - {""}
+    return made_for if made_for in nodes or not nodes else min(nodes)
+
+
 async def observe_claim(cluster: Cluster, key: ClaimKey) -> ObservedClaim:
     """List the namespace's EPDDeployments, the claim's collectors, and all pods of ours."""
     ours = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"

@@ -17,7 +17,7 @@ from epd.controller.errors import NotFound
 from epd.controller.keys import ClaimKey
 from epd.controller.kinds import Manifest
 from epd.controller.observe import Observed
-from epd.controller.observe_claim import collector_of_ours
+from epd.controller.observe_claim import collector_of_ours, node_beside
 from epd.controller.reconcile_claim import Problems
 from epd.controller.reports import FRESH_SECONDS, SILENT, Answer, Reports
 from epd.topology.storage import encoder_cache_claim
@@ -57,11 +57,20 @@ async def observe_collector(
 
 
 def claim_to_look_at(epd: EPDDeployment, observed: Observed) -> tuple[str, ...]:
-    """The key of the claim whose collector could be made now, and is not there."""
-    claim = encoder_cache_claim(epd)
-    if claim is None or not cache.collected(epd) or not observed.collector.missing:
+    """The key of the claim whose collector could be made now, or is not where its engines are."""
+    claim, collector = encoder_cache_claim(epd), observed.collector.deployment
+    if claim is None or not cache.collected(epd):
+        return ()
+    if not observed.collector.missing and not _strayed(collector, observed, claim.claim_name):
         return ()
     return (str(keys.ClaimKey(epd.metadata.namespace, claim.claim_name)),)
+
+
+def _strayed(collector: Manifest | None, observed: Observed, claim: str) -> bool:
+    made_for = ((collector or {}).get("spec", {}).get("template", {}).get("metadata", {}).get("annotations") or {}).get(
+        names.ANNOTATION_NODE
+    )
+    return made_for is not None and node_beside(collector, observed.pods, claim) != made_for
 
 
 def _speaker(collectors: tuple[Manifest, ...]) -> Manifest | None:

@@ -20,7 +20,7 @@ from epd.controller.cluster import Cluster
 from epd.controller.errors import Forbidden, NamespaceTerminating, Rejected, Retryable
 from epd.controller.keys import ClaimKey, claim_key
 from epd.controller.kinds import Manifest, name_of
-from epd.controller.observe_claim import ObservedClaim, fetch_absent, observe_claim
+from epd.controller.observe_claim import ObservedClaim, fetch_absent, node_beside, observe_claim
 from epd.controller.outcome import Outcome
 from epd.controller.pods import Trouble
 from epd.controller.users import Root, Users, users_of, without_template
@@ -85,7 +85,9 @@ class ClaimReconciler:
         if not _wanted(root, seen):
             return seen
         users = tuple(user if self._build.problem(user) is None else without_template(user) for user in root.users)
-        rendered = self._build.collector(users, access_modes=seen.access_modes)
+        live = seen.child(kinds.DEPLOYMENT, names.collector(seen.key.claim, root.sub_path))
+        node = node_beside(live, seen.pods, seen.key.claim)
+        rendered = self._build.collector(users, access_modes=seen.access_modes, node=node)
         desired = tuple(_outliving(root, manifest) for manifest in rendered)
         seen = await fetch_absent(self._cluster, seen, desired)
         writer = Writer(self._cluster, self._memos.setdefault(seen.key, {}), seen)

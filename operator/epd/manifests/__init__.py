@@ -46,7 +46,7 @@ def desired(epd: EPDDeployment, context: Context) -> tuple[Manifest, ...]:
 
 
 def collector(
-    users: Sequence[EPDDeployment], context: Context, *, access_modes: Sequence[str] = ()
+    users: Sequence[EPDDeployment], context: Context, *, access_modes: Sequence[str] = (), node: str = ""
 ) -> tuple[Manifest, ...]:
     """Return the collector of one directory of a claim, in apply order, for all who keep their cache there.
 
@@ -54,6 +54,8 @@ def collector(
         users: One at least; their order says nothing.
         context: What the operator knows of itself.
         access_modes: Those of the claim as the cluster has it; empty when not known.
+        node: Where the engines are, if that can be one node only; empty when not known.
     """
-    children = (*collector_access(users), collector_deployment(users, context, access_modes=access_modes))
+    deployment = collector_deployment(users, context, access_modes=access_modes, node=node)
+    children = (*collector_access(users), deployment)
     return tuple(copy.deepcopy(child) for child in children)

@@ -118,7 +118,9 @@ def _beside_engines(users: Sequence[EPDDeployment]) -> dict[str, Any]:
     }
 
 
-def _pod_template(users: Sequence[EPDDeployment], context: Context, access_modes: Sequence[str]) -> dict[str, Any]:
+def _pod_template(
+    users: Sequence[EPDDeployment], context: Context, access_modes: Sequence[str], node: str
+) -> dict[str, Any]:
     oldest_spec = users[0].spec
     rendered = {
         "metadata": {
@@ -143,11 +145,12 @@ def _pod_template(users: Sequence[EPDDeployment], context: Context, access_modes
     merged["spec"]["securityContext"] = (merged["spec"].get("securityContext") or {}) | ids
     if (access_modes and _SHARED_ACCESS not in access_modes) or any(single_node(user.spec) for user in users):
         merged["spec"] = pod.with_pod_affinity(merged["spec"], [_beside_engines(users)])
+        merged["metadata"]["annotations"] |= {names.ANNOTATION_NODE: node} if node else {}
     return merged
 
 
 def collector_deployment(
-    users: Sequence[EPDDeployment], context: Context, *, access_modes: Sequence[str] = ()
+    users: Sequence[EPDDeployment], context: Context, *, access_modes: Sequence[str] = (), node: str = ""
 ) -> Manifest:
     """Return the Deployment of the collector of `users`, who share one directory of a claim.
 
@@ -156,6 +159,7 @@ def collector_deployment(
         context: What the operator knows of itself.
         access_modes: Those of the claim as the cluster has it; of a claim that was brought nothing else tells that it
             can be mounted on one node only.
+        node: Where the engines are, if that can be one node only; empty when not known.
     """
     users = by_age(users)
     return {
@@ -167,6 +171,6 @@ def collector_deployment(
             "selector": {"matchLabels": collector_selector(users[0])},
             "strategy": {"type": "Recreate"},  # two at once are safe, but a claim of one node cannot have them
             "revisionHistoryLimit": 3,
-            "template": _pod_template(users, context, access_modes),
+            "template": _pod_template(users, context, access_modes, node),
         },
     }

@@ -6,7 +6,7 @@ import pytest
 
 from epd.controller import kinds
 from epd.controller.keys import ClaimKey
-from epd.controller.observe_claim import ObservedClaim, collector_of_ours
+from epd.controller.observe_claim import ObservedClaim, collector_of_ours, node_beside
 from epd.controller.plan import ChildKey
 
 OURS = {"app.kubernetes.io/managed-by": "epd-operator", "epd.dev/collector": "ec-collector"}
@@ -83,3 +83,21 @@ def test_what_is_written_replaces_what_was_seen() -> None:
     assert later.children[key]["metadata"]["generation"] == 2
     assert later.with_children((), gone=[deployment()]).children == {}
     assert seen.children[key] == deployment()
+
+
+@pytest.mark.parametrize(
+    ("made_for", "pods", "node"),
+    [
+        (None, (), ""),
+        (None, (engine(node="n2"), engine(node="n1")), "n1"),
+        ("n2", (engine(node="n2"), engine(node="n1")), "n2"),
+        ("n2", (engine(node="n1"),), "n1"),
+        ("n2", (engine(node=""), engine(claim="other"), engine(other="label")), "n2"),
+        ("n2", (engine(node="n1") | {"metadata": {**engine()["metadata"], "deletionTimestamp": "now"}},), "n2"),
+    ],
+)
+def test_a_collector_is_where_engines_are(made_for: str | None, pods: Any, node: str) -> None:
+    annotations = {} if made_for is None else {"epd.dev/node": made_for}
+    collector = deployment() | {"spec": {"template": {"metadata": {"annotations": annotations}}}}
+    assert node_beside(collector, pods, "ec") == node
+    assert made_for is not None or node_beside(None, pods, "ec") == node

@@ -187,6 +187,16 @@ def test_a_volume_of_one_node_holds_it_beside_its_engines(
     assert terms == ([beside] if held else [])
 
 
+@pytest.mark.parametrize(("access_modes", "told"), [(("ReadWriteMany",), False), (("ReadWriteOnce",), True)])
+def test_a_volume_of_one_node_tells_the_node_of_its_engines(access_modes: tuple[str, ...], told: bool) -> None:
+    def annotations(node: str) -> dict[str, str]:
+        child = collector_deployment([epd({})], CONTEXT, access_modes=access_modes, node=node)
+        found: dict[str, str] = child["spec"]["template"]["metadata"]["annotations"]
+        return found
+
+    assert annotations("n1") == annotations("") | ({"epd.dev/node": "n1"} if told else {})
+
+
 def test_a_change_of_the_policy_restarts_nothing() -> None:
     changes = {
         f"{COLLECTION}.{field}": value for field, value in (("maxSize", "1Gi"), ("dryRun", True), ("minIdle", "1h"))
