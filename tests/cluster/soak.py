@@ -168,9 +168,9 @@ class Soak:
             self._epd.wait_condition("EncoderCacheHealthy", "Healthy", seconds=180)
         self._began = time.monotonic()
         watch = Watch(self._cluster, self._epd, self._store, began=self._began)
-        self._versions.append(watch.version)
+        self._versions.append(self._epd.get()["status"]["modelVersion"])
         clients = Clients(self._epd.url(), count=CLIENTS)
-        filler = Filler(self._store, version=lambda: watch.version, rate=RATE)
+        filler = Filler(self._store, versions=lambda: self._versions, rate=RATE)
         watch.start()
         try:
             with step("load", may_take=f"{seconds / 60:.0f} min"):

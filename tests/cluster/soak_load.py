@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,9 +112,10 @@ class Clients:
 
 
 class Filler:
-    """Writes entries of the live version by hand, `rate` a second, until it is stopped.
+    """Writes entries of a live version by hand, `rate` a second, until it is stopped.
 
-    It makes shards but never a version's directory, so that what the collector removes stays removed.
+    Of those that are live, the newest of which an engine has made the directory: it makes shards but never a version's
+    directory, so that what the collector removes stays removed.
     """
 
     SHAPE = Shape(dtype="F32", rows=8, width=64)
@@ -123,10 +124,11 @@ class Filler:
     STEP = 0.05
     """Seconds between two batches."""
 
-    def __init__(self, store: Path, *, version: Callable[[], str], rate: float) -> None:
+    def __init__(self, store: Path, *, versions: Callable[[], Sequence[str]], rate: float) -> None:
+        """`versions` are the live ones, in order."""
         self.written = 0
         self.failures: Counter[str] = Counter()
-        self._store, self._version, self._rate = store, version, rate
+        self._store, self._versions, self._rate = store, versions, rate
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
 
@@ -145,11 +147,10 @@ class Filler:
             now = time.monotonic()
             owed = min(owed + (now - before) * self._rate, self._rate)  # what a second may make up for
             before = now
-            version = self._version()
-            if not (self._store / version).is_dir():
-                continue  # no engine of it has started
+            version = next((each for each in reversed(self._versions()) if (self._store / each).is_dir()), None)
             for _ in range(int(owed)):
-                self._write(version)
+                if version is not None:
+                    self._write(version)
             owed -= int(owed)
 
     def _write(self, version: str) -> None:

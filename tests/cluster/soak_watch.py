@@ -74,7 +74,6 @@ class Watch:
 
     def __init__(self, cluster: Cluster, epd: Deployed, store: Path, *, began: float) -> None:
         self.seen = Seen()
-        self.version = epd.get()["status"]["modelVersion"]
         self._cluster, self._epd, self._store, self._began = cluster, epd, store, began
         self._collector = ""
         self._over = threading.Event()
@@ -125,9 +124,7 @@ class Watch:
 
     def ask(self) -> None:
         """Ask for the object, its pods and their counters once."""
-        object_ = self._epd.get()
-        self.version = object_["status"]["modelVersion"]
-        for condition in object_["status"]["conditions"]:
+        for condition in self._epd.get()["status"]["conditions"]:
             if condition["type"] == "EncoderCacheHealthy":
                 self.seen.healthy[condition["reason"]] += 1
         for pod in self._cluster.get("pods", "-n", self._epd.namespace)["items"]:
