@@ -50,4 +50,4 @@ def start(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[...,
     for engine in started:
         engine.close()
     for engine in started:
-        assert engine.script.wrong == engine.may_be_wrong
+        assert (engine.script.wrong, engine.raised) == (engine.may_be_wrong, engine.may_raise)

@@ -125,6 +125,7 @@ class Engine:
         self.answers: dict[str, Answer] = {}
         self.counts: dict[str, Any] = {}
         self.may_be_wrong: list[str] = []
+        self.may_raise: set[str] = set()
         self._closed = False
 
     def ask(
@@ -169,9 +170,15 @@ class Engine:
         """The connector's deciding half."""
         return self.connector._scheduler
 
+    @property
+    def raised(self) -> set[str]:
+        """Hooks that raised, in the scheduler or in a worker."""
+        connectors = [self.connector, *(worker.connector for worker in self.core.model_executor.ranks)]
+        return {hook for connector in connectors for hook in getattr(connector, "raised", ())}
+
     def settle(self) -> None:
         """Wait until nothing is held any more and what was given back is free."""
-        self.until(lambda: self.side.held == 0 and self.connector._copies.used_bytes <= 4096)
+        self.until(lambda: self.side.held == 0 and self.connector._shared.copies.used_bytes <= 4096)
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Wait for what threads of the connector do, the engine's loop not turning."""

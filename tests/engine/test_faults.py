@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.core import VERSION, item, publish
+from engine.core import LONG, VERSION, item, publish
 from engine.pretended import Script
 
 
@@ -209,7 +209,7 @@ def test_a_copy_that_a_worker_cannot_read_fails_its_requests_only(start, root):
     script = Script()
     consumer = start("ec_consumer", script=script)
     publish(root, consumer, "red", 32)
-    directory = Path(consumer.connector._copies._directory)
+    directory = Path(consumer.connector._shared.copies._directory)
 
     def lose(output: Any) -> None:
         for load in output.ec_connector_metadata.step.loads:
@@ -411,7 +411,7 @@ def test_a_full_budget_costs_pixels_an_encoding_and_the_rest_a_pin(start, root):
 
 def test_a_killed_engines_copies_go_with_the_next_start(start, root):
     consumer = start("ec_consumer")
-    directory = Path(consumer.connector._copies._directory)
+    directory = Path(consumer.connector._shared.copies._directory)
     assert directory.exists()
     consumer.connector.shutdown()
     consumer.connector.shutdown()
@@ -463,3 +463,65 @@ def test_a_tensor_of_another_size_that_vllm_kept_is_replaced(start, root):
     answer = consumer.ask("c", item("red", 4, 32, pixels=False))
     consumer.run()
     assert (answer.reason, consumer.script.loads) == ("length", ["red"])
+
+
+def _broken(*_: Any, **__: Any) -> Any:
+    raise ZeroDivisionError
+
+
+SCHEDULERS = [
+    ("ensure", "ensure_cache_available"),
+    ("has", "has_cache_item"),
+    ("allocated", "update_state_after_alloc"),
+    ("plan", "build_connector_meta"),
+    ("account", "take_unavailable_requests"),
+    ("finished", "request_finished"),
+    ("stats", "get_ec_connector_stats"),
+]
+
+
+@pytest.mark.parametrize(("method", "hook"), SCHEDULERS)
+def test_a_mistake_of_ours_in_the_scheduler_does_not_end_the_engine(start, monkeypatch, method, hook):
+    consumer = start("ec_consumer")
+    consumer.may_raise = {hook}
+    with monkeypatch.context() as patch:
+        patch.setattr(consumer.side, method, _broken)
+        answer = consumer.ask("1", item("red", 4, 32))
+        consumer.run()
+    assert answer.reason == ("error" if method == "ensure" else "length")
+    after = consumer.ask("2", item("blue", 4, 32))
+    consumer.run()
+    assert after.reason == "length"
+    assert consumer.counts["errors"].keys() == {hook}
+
+
+@pytest.mark.parametrize(
+    ("method", "hook"),
+    [("republish", "start_save_caches"), ("save", "save_caches"), ("settle", "get_finished")],
+)
+def test_a_mistake_of_ours_in_an_encoders_worker_does_not_end_it(start, monkeypatch, method, hook):
+    encoder = start("ec_producer")
+    encoder.may_raise = {hook}
+    monkeypatch.setattr(encoder.core.model_executor.ranks[0].connector._working, method, _broken)
+    answer = encoder.ask("1", item("red", 4, 32))
+    encoder.run()
+    assert answer.reason == "stop"
+
+
+def test_a_lookup_that_breaks_is_a_miss(start, monkeypatch):
+    consumer = start("ec_consumer")
+    monkeypatch.setattr(consumer.connector._store, "fetch", _broken)
+    answer = consumer.ask("1", item("red", 4, 32))
+    consumer.run()
+    assert (answer.reason, consumer.counts["rejects"]) == ("length", {"error": 1})
+
+
+def test_an_entry_that_shared_memory_has_no_room_for_is_pinned_at_once(start, root, monkeypatch, delivered):
+    from epd_connector import shared_memory
+
+    monkeypatch.setattr(shared_memory, "room", lambda: 12288)
+    consumer = start("ec_consumer", extra={"probe_timeout_seconds": LONG})
+    publish(root, consumer, "red", 32)
+    answer = consumer.ask("c", item("red", 4, 32, pixels=False))
+    consumer.run()
+    assert (answer.reason, consumer.script.loads, "budget_full" in consumer.counts) == ("length", ["red"], False)

@@ -29,7 +29,7 @@ COUNTERS: Final = (
     "local_encodes",
     "load_failures",
 )
-BY_REASON: Final = ("rejects", "save_failures")
+BY_REASON: Final = ("rejects", "save_failures", "errors")
 OBSERVED: Final = ("load_seconds",)
 GAUGES: Final = ("held",)
 

@@ -1,10 +1,11 @@
 """Looks for an entry and takes it: copied and verified into local memory, or pinned. Runs in threads of a pool.
 
-Every way in which a volume can be wrong ends in `Missed`; nothing is raised into the pool but programming errors.
+Every way in which a volume can be wrong ends in `Missed`; errors of our own do too, and are logged.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from .entry import Expectation, Parsed, Rejected, Shape
 from .holdings import Key, Load
 from .local import BudgetFull, Copy, LocalCopies
 from .store import Pin, Store, StoreError
+
+logger = logging.getLogger(f"vllm.{__name__}")
 
 _WIDTHS_SECONDS: Final = 10.0
 """Between reads of a widths file that lacks a modality: its encoders may still be starting."""
@@ -96,6 +99,7 @@ class Finder:
         self._widths = widths
         self._dtype = dtype
         self._clock = clock
+        self._told = False
 
     def find(self, key: Key, modality: str, *, pin: bool) -> Found | Missed | Full:
         """Take the entry of an identifier. `pin` if there was no room for a copy for too long."""
@@ -111,6 +115,11 @@ class Finder:
             return Full()
         except OSError:
             return Missed("io")
+        except Exception:
+            if not self._told:
+                logger.exception("encoder cache: a lookup broke, and is a miss as all such ones will be")
+            self._told = True
+            return Missed("error")
         self._store.stamp(key[0])
         load, source = found
         return Found(load, source, self._clock() - began)

@@ -9,6 +9,7 @@ twice, so whoever comes too late with an old one finds no file instead of anothe
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -24,6 +25,8 @@ from .entry import Shape
 PREFIX: Final = "epd-ec-"
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - a directory of our own is made below it
 
+_ATTEMPTS: Final = 10
+"""To make a directory before a sweeper takes it: more often than this in a row is a file system without locks."""
 _IDLE_SHARE: Final = 4
 """A quarter of the budget is kept for reuse at most: copies live for some steps, so few are held at a time."""
 _SLACK: Final = 2
@@ -35,6 +38,12 @@ _DIRECTORY_MODE: Final = 0o700
 
 def _nonce() -> str:
     return secrets.token_hex(8)
+
+
+def room(root: str = SHARED_MEMORY) -> int:
+    """Return the bytes of shared memory that are free. Raises OSError."""
+    volume = os.statvfs(root)
+    return volume.f_bavail * volume.f_frsize
 
 
 class BudgetFull(Exception):  # noqa: N818 - an ordinary outcome: the entry is not copied
@@ -198,8 +207,8 @@ def _mapped(path: str, size: int) -> mmap.mmap:
 
 
 def _locked_directory(root: str, nonce: Callable[[], str]) -> tuple[str, int]:
-    """Make a directory and lock it. A sweeper may remove it between the two: then make another."""
-    while True:
+    """Make a directory and lock it. A sweeper may remove it between the two: then make another. Raises OSError."""
+    for _ in range(_ATTEMPTS):
         path = f"{root}/{PREFIX}{nonce()}"
         os.mkdir(path, _DIRECTORY_MODE)
         try:
@@ -209,6 +218,9 @@ def _locked_directory(root: str, nonce: Callable[[], str]) -> tuple[str, int]:
         if _lock(fd) and os.fstat(fd).st_nlink:
             return path, fd
         os.close(fd)
+        with suppress(OSError):
+            os.rmdir(path)
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), root)
 
 
 def _lock(fd: int) -> bool:

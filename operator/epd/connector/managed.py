@@ -25,21 +25,19 @@ from vllm.distributed.ec_transfer.ec_connector.base import (
 
 from . import placement
 from . import settings as configuration
-from .counters import COLUMNS, WorkerReader
-from .entry import Shape
 from .finder import Finder, Widths
-from .local import LocalCopies
+from .guard import guarded
 from .probe import Health, Pool
-from .scheduler import SchedulerSide, Step
+from .scheduler import NOTHING, SchedulerSide, Step
 from .seam import Files
 from .settings import Settings
+from .shared_memory import SharedMemory
 from .store import Store
 from .upkeep import Upkeep
 from .worker import DTYPES, WorkerSide
 
 logger = logging.getLogger(f"vllm.{__name__}")
 
-_PAGE: Final = 4096
 _WRITERS: Final = 4
 """Writes side by side: enough to hide one server round trip behind another's data."""
 _JOIN_SECONDS: Final = 2.0
@@ -73,6 +71,8 @@ class ManagedECConnector(ECConnectorBase):
 
     def __init__(self, vllm_config: Any, role: ECConnectorRole) -> None:
         super().__init__(vllm_config=vllm_config, role=role)
+        self.raised: dict[str, int] = {}
+        self._failing: set[str] = set()
         settings = configuration.read(vllm_config.ec_transfer_config.ec_connector_extra_config)
         pod = os.environ.get("EPD_POD_UID") or secrets.token_hex(8)
         self._store = Store(
@@ -89,7 +89,7 @@ class ManagedECConnector(ECConnectorBase):
             lambda: self._store.holds(secrets.token_hex(16)),
             deadline=settings.probe_timeout_seconds,
         )
-        self._copies: LocalCopies | None = None
+        self._shared: SharedMemory | None = None
         self._closed = False
         self._scheduler: SchedulerSide | None = None
         self._worker: WorkerSide | None = None
@@ -99,6 +99,7 @@ class ManagedECConnector(ECConnectorBase):
         else:
             self._worker = self._worker_side(settings)
 
+    @guarded()
     def shutdown(self) -> None:
         """End threads and free what is held, within seconds. May be repeated."""
         if self._closed:
@@ -112,38 +113,50 @@ class ManagedECConnector(ECConnectorBase):
             closing.submit(self._store.close).wait(_JOIN_SECONDS)
         for pool in self._pools:
             pool.close(_JOIN_SECONDS / len(self._pools))
-        if self._copies is not None:
-            self._copies.close()
+        if self._shared is not None:
+            self._shared.close()
 
     # Scheduler
 
+    @guarded(False)
     def has_cache_item(self, identifier: str) -> bool:
         """As the base class. Never on a pure encoder: it would have no tensor behind its promise."""
         return self._deciding.has(identifier)
 
+    @guarded(False)
     def ensure_cache_available(self, request: Any, num_computed_tokens: int) -> bool:
         """As the base class."""
-        return self._deciding.ensure(request, num_computed_tokens)
+        try:
+            return self._deciding.ensure(request, num_computed_tokens)
+        except Exception:  # it would wait for ever
+            self._failing.add(request.request_id)
+            raise
 
+    @guarded()
     def update_state_after_alloc(self, request: Any, index: int) -> None:
         """As the base class."""
         self._deciding.allocated(request, index)
 
+    @guarded(ManagedMetadata(NOTHING))
     def build_connector_meta(self, scheduler_output: Any) -> ECConnectorMetadata:
         """As the base class."""
         tokens, freed = scheduler_output.total_num_scheduled_tokens, scheduler_output.free_encoder_mm_hashes
         return ManagedMetadata(self._deciding.plan(tokens, freed))
 
+    @guarded(frozenset())
     def take_unavailable_requests(self) -> set[str]:
         """As the base class; vLLM calls it once per step whose output arrived."""
-        return self._deciding.account()
+        failing, self._failing = self._failing, set()
+        return failing | self._deciding.account()
 
+    @guarded()
     def update_connector_output(self, connector_output: Any) -> None:
         """As the base class."""
         told = connector_output.ec_connector_worker_meta
         if isinstance(told, ManagedWorkerMetadata):
             self._deciding.acknowledge(told.step, told.failed)
 
+    @guarded((False, None))
     def request_finished(self, request: Any) -> tuple[bool, dict[str, Any] | None]:
         """As the base class. Items that are not on disk get empty metadata: their pixels must go on being sent.
 
@@ -160,14 +173,17 @@ class ManagedECConnector(ECConnectorBase):
 
     # Worker
 
+    @guarded()
     def start_load_caches(self, encoder_cache: dict[str, torch.Tensor], **kwargs: Any) -> None:  # noqa: ARG002 - the base class's
         """As the base class."""
         self._working.load(self._get_connector_metadata().step, encoder_cache)
 
+    @guarded()
     def start_save_caches(self, **kwargs: Any) -> None:
         """As the base class."""
         self._working.republish(self._get_connector_metadata().step, kwargs.get("encoder_cache") or {})
 
+    @guarded()
     def save_caches(  # vLLM passes the first two by these names
         self,
         encoder_cache: dict[str, torch.Tensor],
@@ -178,6 +194,7 @@ class ManagedECConnector(ECConnectorBase):
         if self.is_producer and mm_hash in encoder_cache:
             self._working.save(mm_hash, encoder_cache[mm_hash])
 
+    @guarded((None, None))
     def get_finished(
         self,
         finished_req_ids: set[str],  # noqa: ARG002 - the base class's
@@ -186,6 +203,7 @@ class ManagedECConnector(ECConnectorBase):
         self._working.settle()
         return None, None
 
+    @guarded()
     def build_connector_worker_meta(self) -> ECConnectorWorkerMetadata | None:
         """As the base class."""
         report = self._working.report()
@@ -193,6 +211,7 @@ class ManagedECConnector(ECConnectorBase):
 
     # Both
 
+    @guarded()
     def get_ec_connector_stats(self) -> Any:
         """As the base class; workers hand their counts to the scheduler, since model runner V1 drops them."""
         from .stats import ManagedECStats
@@ -246,15 +265,17 @@ class ManagedECConnector(ECConnectorBase):
         self._items: Callable[[Any], dict[str, Any]] = lambda request: collect_ec_item_metadata(
             request.mm_features, resolver
         )
-        counters, reader = self._local_memory(settings)
+        parallel = config.parallel_config
+        ranks = parallel.tensor_parallel_size * getattr(parallel, "prefill_context_parallel_size", 1)
+        self._shared = SharedMemory(settings.local_bytes, ranks)
+        remote = configuration.remote_workers(parallel)
         widths = Widths(self._store, default=configuration.width(config.model_config))
-        remote = configuration.remote_workers(config.parallel_config)
         return SchedulerSide(
             store=self._store,
             finder=Finder(
                 self._store,
-                None if remote else self._copies,
-                budget_bytes=settings.local_bytes,
+                None if remote else self._shared.copies,
+                budget_bytes=self._shared.budget_bytes,
                 widths=widths,
                 dtype=DTYPES.get(config.model_config.dtype),
             ),
@@ -274,22 +295,10 @@ class ManagedECConnector(ECConnectorBase):
             consumer=self.is_consumer,
             deadline=settings.probe_timeout_seconds,
             fields=resolver.fields_for,
-            counters=counters,
-            worker_counts=reader,
+            counters=self._shared.counters,
+            worker_counts=self._shared.reader,
+            raised=self.raised,
         )
-
-    def _local_memory(self, settings: Settings) -> tuple[str | None, WorkerReader | None]:
-        """Open the local copies, and among them the block in which workers count."""
-        parallel = self._vllm_config.parallel_config
-        ranks = parallel.tensor_parallel_size * getattr(parallel, "prefill_context_parallel_size", 1)
-        block = Shape(dtype="F64", rows=ranks, width=len(COLUMNS))
-        try:
-            self._copies = LocalCopies(budget_bytes=settings.local_bytes + _PAGE * (1 + block.nbytes // _PAGE))
-            copy = self._copies.allocate(block)
-        except Exception as error:
-            logger.warning("encoder cache: no shared memory, entries are pinned instead: %s", error)
-            return None, None
-        return copy.path, WorkerReader(copy.buffer, ranks)
 
     def _worker_side(self, settings: Settings) -> WorkerSide:
         return WorkerSide(

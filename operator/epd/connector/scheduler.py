@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,6 +38,10 @@ class Step:
     counters: str | None
 
 
+NOTHING: Final = Step(0, (), (), None)
+"""Of a step that could not be planned."""
+
+
 class SchedulerSide:
     """The scheduler's half of the connector. For one thread."""
 
@@ -56,9 +60,13 @@ class SchedulerSide:
         fields: Callable[[str], set[str]],
         counters: str | None = None,
         worker_counts: WorkerReader | None = None,
+        raised: Mapping[str, int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`fields` names a modality's keys that are metadata, not media; `deadline` (s) makes a lookup a miss."""
+        """`fields` names a modality's keys that are metadata, not media; `deadline` (s) makes a lookup a miss.
+
+        `raised` has our exceptions by hook, which are counted elsewhere.
+        """
         self._finder, self._upkeep, self._local = finder, upkeep, local
         self._producer, self._consumer = producer, consumer
         self._fields, self._counters, self._worker_counts, self._clock = fields, counters, worker_counts, clock
@@ -75,6 +83,8 @@ class SchedulerSide:
         self._loads: dict[Key, Load] = {}
         self._republish: set[str] = set()
         self._unavailable: set[str] = set()
+        self._raised: Mapping[str, int] = {} if raised is None else raised
+        self._told: dict[str, int] = {}
         self._planned = 0
         self._accounted = 0
         self._steps: deque[tuple[int, tuple[Key, ...]]] = deque()
@@ -93,7 +103,7 @@ class SchedulerSide:
         now = self._clock()
         if now >= known.stamp_at:
             known.stamp_at = now + self._upkeep.stamp_seconds
-            self._upkeep.used(known.keys, now)
+            self._upkeep.used(known.keys)
         if computed >= known.end and not known.loose:
             return True
         if known.contradictory:  # vLLM fails it too, but only while the first item is still in the local cache
@@ -191,6 +201,10 @@ class SchedulerSide:
         if self._worker_counts is not None:
             self._worker_counts.into(self._counts)
         self._counts.gauge(len(self._holdings))
+        for hook, count in self._raised.items():
+            if fresh := count - self._told.get(hook, 0):
+                self._counts.reason("errors", hook, fresh)
+                self._told[hook] = count
         return self._counts.take()
 
     def close(self) -> None:

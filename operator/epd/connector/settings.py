@@ -67,11 +67,16 @@ def read(extra: Mapping[str, Any]) -> Settings:
 def width(model_config: Any) -> int | None:
     """Return the width of an encoder's output as far as the model's configuration tells; None if it does not.
 
-    DeepStack models append the features of some layers to each embedding (vllm/model_executor/models/qwen3_vl.py).
+    DeepStack models append the features of some layers to each embedding (vllm/model_executor/models/qwen3_vl.py);
+    where other modalities or other models of this kind do so, only their encoders know (qwen3_omni_moe_thinker.py,
+    granite4_vision.py).
     """
     try:
         hidden = int(model_config.get_inputs_embeds_size())
-        vision = getattr(model_config.hf_config, "vision_config", None)
+        config = model_config.hf_config
+        vision = getattr(config, "vision_config", None)
+        if vision is None or any("deepstack" in name for name in vars(config)):
+            return None
         layers = getattr(vision, "deepstack_visual_indexes", None) or ()
         return hidden * (1 + len(layers))
     except (AttributeError, TypeError, ValueError):

@@ -34,6 +34,7 @@ _SAYS: Final = {
     "load_failures": "Local copies or pins that a worker could not read.",
     "rejects": "Items whose entry was not used although there may be one, by reason.",
     "save_failures": "Embeddings that did not reach the store, by reason.",
+    "errors": "Mistakes of the connector's own in the scheduler, by the hook they would have left, as reason.",
     "load_seconds": "Seconds to find, copy and verify an entry.",
     "held": "Local copies and pins held for requests and steps.",
 }

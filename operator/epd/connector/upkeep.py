@@ -6,7 +6,6 @@ Runs in one thread of its own; the engine waits for none of it. While the store 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
@@ -17,8 +16,8 @@ from .store import Pin, Record, Store, StoreError
 
 UPKEEP_SECONDS: Final = 60.0
 """Between heartbeats, which the collector misses after ten minutes, and looks whether the record is still there."""
-_IDENTIFIERS: Final = 65_536
-"""Remembered as stamped, some 15 MB; of a forgotten one the stamp is only asked for early."""
+_DUE: Final = 65_536
+"""Identifiers that wait for their stamp at most, some 10 MB, while the store hangs; the others' are lost."""
 
 
 class Upkeep:
@@ -45,22 +44,15 @@ class Upkeep:
         self.stamp_seconds = stamp_seconds
         self._deadline = deadline
         self._clock = clock
-        self._stamped: OrderedDict[str, float] = OrderedDict()
         self._due: set[str] = set()
         self._pins: list[Pin] = []
         self._task: Task[None] | None = None
         self._upkeep_at = clock()
 
-    def used(self, identifiers: Iterable[str], now: float) -> None:
-        """Have the entries stamped that were not for `stamp_seconds`."""
-        for identifier in identifiers:
-            last = self._stamped.get(identifier)
-            if last is None or now - last >= self.stamp_seconds:
-                self._stamped[identifier] = now
-                self._stamped.move_to_end(identifier)
-                self._due.add(identifier)
-        while len(self._stamped) > _IDENTIFIERS:
-            self._stamped.popitem(last=False)
+    def used(self, identifiers: Iterable[str]) -> None:
+        """Have entries stamped; the store leaves out those that were lately."""
+        if len(self._due) < _DUE:
+            self._due.update(identifiers)
 
     def unpin(self, source: Copy | Pin) -> None:
         """Have a pin removed."""

@@ -90,7 +90,7 @@ class Upkeep:
     def __init__(self) -> None:
         self.stamped: list[str] = []
 
-    def used(self, identifiers: Any, now: float) -> None:
+    def used(self, identifiers: Any) -> None:
         self.stamped += identifiers
 
     def unpin(self, source: Any) -> None:

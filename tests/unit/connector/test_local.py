@@ -233,6 +233,13 @@ def test_a_directory_swept_before_it_is_locked_is_made_anew(tmp_path: Path, monk
     copies.allocate(pages(1))
 
 
+def test_shared_memory_without_locks_is_an_error_at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_lock", lambda fd: False)
+    with pytest.raises(OSError, match="No locks available"):
+        LocalCopies(str(tmp_path), budget_bytes=PAGE)
+    assert directories(tmp_path) == []
+
+
 def test_no_shared_memory_is_an_error_at_start(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         LocalCopies(str(tmp_path / "absent"), budget_bytes=PAGE)

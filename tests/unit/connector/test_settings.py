@@ -61,6 +61,10 @@ def test_the_width_counts_deepstack_layers():
     assert settings.width(_model(2048)) == 2048
     assert settings.width(_model(2048, deepstack_visual_indexes=[5, 11, 17])) == 8192
     assert settings.width(_model("?")) is None
+    nested = SimpleNamespace(thinker_config=SimpleNamespace())
+    assert settings.width(SimpleNamespace(get_inputs_embeds_size=lambda: 2048, hf_config=nested)) is None
+    mapped = SimpleNamespace(vision_config=SimpleNamespace(), deepstack_layer_map=[])
+    assert settings.width(SimpleNamespace(get_inputs_embeds_size=lambda: 2048, hf_config=mapped)) is None
     assert settings.width(SimpleNamespace()) is None
 
 
