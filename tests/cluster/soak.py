@@ -230,11 +230,11 @@ class Soak:
         """Wait for the old versions to go; that they did not is told by what is left."""
         trash = self._store / ".epd-gc" / "trash"
         deadline = time.monotonic() + SETTLE_SECONDS
-        while (self._left() != self._versions[-1:] or any(trash.iterdir())) and time.monotonic() < deadline:
+        while (self._left() or any(trash.iterdir())) and time.monotonic() < deadline:
             time.sleep(1)
 
     def _left(self) -> list[str]:
-        return [name for name in entries_of(self._store)[1] if name in self._versions]
+        return [name for name in entries_of(self._store)[1] if name in self._versions[:-1]]
 
 
 if __name__ == "__main__":
