@@ -1,7 +1,7 @@
 """The Managed connector when the volume itself fails, and when an engine must read an entry twice.
 
 One deployment on a volume that can be filled, made read-only and stopped (`fragile`); its prefill side has so little
-memory that requests are preempted, keeps four pictures in its own cache, and has no prefix cache.
+memory that requests are preempted, and has no prefix cache.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import httpx
 import pytest
 
 from cluster import Cluster, entries
-from cluster.chat import Answer, ask, picture
+from cluster.chat import Answer, ask, body, picture, post
 from cluster.conftest import example
 from cluster.deployed import Deployed, sample
-from cluster.engine_requests import ask_with_pixels, ask_without_pixels, counters, healthy, prime, without_pixels
+from cluster.engine_requests import ask_without_pixels, counters, healthy, prime, without_pixels
 from cluster.fragile import FragileVolume, fragile_volume
 
 pytestmark = pytest.mark.node
@@ -30,8 +30,10 @@ NAME = "fragile"
 FEW_BLOCKS = "20"
 """Of 128 tokens each: two of three requests of 1,200 tokens fit, so the third is preempted (seen with vLLM 0.32)."""
 LONG_ANSWER = 1200
-FOUR_PICTURES = "64"
-"""Embeddings in the engine's own cache; a picture of 112 pixels has 16."""
+OWN_CACHE = "2048"
+"""Embeddings in the engine's own cache; smaller than the largest item, a video of `maxModelLen`, it can't be."""
+LARGE = 224
+"""Pixels along a side of a picture of 64 embeddings, the most that the model takes."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,10 @@ def manifest(claim: str) -> dict[str, Any]:
     found = copy.deepcopy(example("01-cpu-demo.yaml"))
     found["metadata"]["name"] = NAME
     spec = found["spec"]
-    spec["model"]["mediaLimits"] = {"image": 4, "video": 0}  # its own cache is at least as large as the largest item
     spec["prefillDecode"]["args"] = [
         "--no-enable-prefix-caching",
         f"--num-gpu-blocks-override={FEW_BLOCKS}",
-        f"--max-num-batched-tokens={FOUR_PICTURES}",
+        f"--max-num-batched-tokens={OWN_CACHE}",
     ]
     spec["encoderCache"] = {
         "volume": {"persistentVolumeClaim": {"claimName": claim}},
@@ -199,9 +200,8 @@ def test_a_preempted_request_without_pixels_ends_complete_though_its_entry_is_go
         stream.begun.wait(timeout=60)
     for uuid in uuids:
         fragile.forget(uuid)
-    for _ in range(6):  # more than its own cache holds
-        other = secrets.token_hex(32)
-        ask_with_pixels(fragile.engine, other, picture("white"))
+    for _ in range(10):  # 2,560 embeddings: more than its own cache holds
+        assert post(fragile.engine, body([picture("white", size=LARGE) for _ in range(4)], max_tokens=1)).status == 200
     assert [stream.end() for stream in streams] == [(LONG_ANSWER, True)] * 3
     assert preemptions(fragile.engine) > preempted, "nothing was preempted: the test shows nothing"
     after = counters(fragile.engine)
