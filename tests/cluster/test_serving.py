@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import httpx
 import pytest
 
+from cluster import entries
 from cluster.chat import QUESTIONS, Answer, ask, body, picture, post
 from cluster.deployed import Deployed, sample
 from epd.proxy.identifiers import HashAlgorithm, media_identifier
@@ -39,7 +39,7 @@ def encode_only(epd: Deployed, url: str) -> str:
 def entry(store: Path, epd: Deployed, key: str) -> Path:
     """The file of one entry on the claim."""
     version = epd.get()["status"]["modelVersion"]
-    return store / version / key / "encoder_cache.safetensors"
+    return entries.path(store, version, key)
 
 
 def encoder_requests(epd: Deployed) -> float:
@@ -87,7 +87,7 @@ def test_the_store_is_what_the_prefill_side_reads(epd: Deployed, store: Path) ->
     for shown, stored, question in (("red", "blue", QUESTIONS[1]), ("white", "green", QUESTIONS[2])):
         url = picture(shown)
         key, other = encode_only(epd, url), encode_only(epd, picture(stored))
-        shutil.copyfile(entry(store, epd, other), entry(store, epd, key))
+        entries.exchange(entry(store, epd, key), entry(store, epd, other))
         answer = ask(epd.url(), [url], question=question)
         assert answer.items == (key,)
         assert answer.text == stored
@@ -119,7 +119,7 @@ def test_a_second_prefill_pod_reads_what_the_first_ones_encoder_wrote(epd: Deplo
         first = post(epd.engine("prefill-decode", 0), keyed(url))
         key, other = encode_only(epd, url), encode_only(epd, picture("orange"))
         assert first.text == "black"
-        shutil.copyfile(entry(store, epd, other), entry(store, epd, key))
+        entries.exchange(entry(store, epd, key), entry(store, epd, other))
         second = post(epd.engine("prefill-decode", 1), keyed(url))
         assert second.text == "orange", "the second pod saw the picture, not the entry"
     finally:
