@@ -525,3 +525,13 @@ def test_an_entry_that_shared_memory_has_no_room_for_is_pinned_at_once(start, ro
     answer = consumer.ask("c", item("red", 4, 32, pixels=False))
     consumer.run()
     assert (answer.reason, consumer.script.loads, "budget_full" in consumer.counts) == ("length", ["red"], False)
+
+
+@pytest.mark.parametrize("damage", [_truncate, _directory])
+def test_an_encoder_does_not_take_what_it_cannot_replace_for_its_entry(start, root, files, damage):
+    encoder = start("ec_producer")
+    damage(publish(root, encoder, "red", 32))
+    files.error = {"write": errno.ENOSPC}
+    answer = encoder.ask("e", item("red", 4, 32))
+    encoder.run()
+    assert answer.items == {"red": {"item_indices": [0], "metadata": {}}}

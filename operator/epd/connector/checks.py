@@ -1,7 +1,6 @@
 """Whether entries are on disk, asked by encoders: to republish what was deleted and to promise only what is there.
 
-For the scheduler's thread; the questions are asked in a pool: a look at the header of what an encoder still holds, one
-stat of what it has just written.
+For the scheduler's thread; the questions, each a look at a file's header, are asked in a pool.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Checks:
     def start(self, key: Key, now: float) -> None:
         """Ask for one entry, unless the store would not answer."""
         if key[0] not in self._running and not self._sluggish(now):
-            self._running[key[0]] = (now, self._pool.submit(lambda: self._whole(key)))
+            self._running[key[0]] = (now, self._ask(key))
 
     def settle(self, now: float) -> set[str]:
         """Return the identifiers that turned out to be missing. Who does not answer in time is asked no more."""
@@ -59,13 +58,13 @@ class Checks:
                 self._slow = task
         return missing
 
-    def missing(self, identifiers: Iterable[str]) -> set[str]:
+    def missing(self, keys: Iterable[Key]) -> set[str]:
         """Return which of these are not on disk, or not known to be: asked side by side, and waited for shortly."""
-        wanted = list(identifiers)
+        wanted = list(keys)
         now = self._clock()
         if self._sluggish(now):
-            return set(wanted)
-        tasks = [(identifier, self._ask(identifier)) for identifier in wanted]
+            return {identifier for identifier, _ in wanted}
+        tasks = [(key[0], self._ask(key)) for key in wanted]
         absent = set[str]()
         for identifier, task in tasks:
             if not task.wait(now + CHECK_SECONDS - self._clock()):
@@ -75,8 +74,8 @@ class Checks:
                 absent.add(identifier)
         return absent
 
-    def _ask(self, identifier: str) -> Task[bool]:
-        return self._pool.submit(lambda: self._store.holds(identifier))
+    def _ask(self, key: Key) -> Task[bool]:
+        return self._pool.submit(lambda: self._whole(key))
 
     def _whole(self, key: Key) -> bool:
         """Whether there is a file that can be this entry: power loss of a server leaves empty and torn ones."""

@@ -167,7 +167,7 @@ class ManagedECConnector(ECConnectorBase):
         if self.is_consumer or _aborted(request):
             return False, None
         items = self._items(request)
-        for identifier in self._deciding.missing(items):
+        for identifier in self._deciding.missing(request) if items else ():
             items[identifier]["metadata"] = {}
         return False, items or None
 

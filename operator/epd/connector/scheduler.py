@@ -149,9 +149,9 @@ class SchedulerSide:
                 self._holdings.drop(key, known.id)
             self._lookups.leave(key, known.id)
 
-    def missing(self, identifiers: Iterable[str]) -> set[str]:
-        """Return which of these are not on disk, or not known to be."""
-        return self._checks.missing(identifiers)
+    def missing(self, request: Any) -> set[str]:
+        """Return which items of a request are not on disk, or not known to be."""
+        return self._checks.missing(ask(request, self._fields).keys.values())
 
     def plan(self, scheduled_tokens: int, freed: Iterable[str]) -> Step:
         """Return what the workers load and republish in this step.

@@ -109,7 +109,7 @@ class Scripted:
         self.health, self.finder, self.upkeep = Health(), Finder(), Upkeep()
         self.disk: set[str] = set()
         self.side = SchedulerSide(
-            store=SimpleNamespace(holds=self.disk.__contains__, measure=self._measure),
+            store=SimpleNamespace(measure=self._measure),
             finder=self.finder,
             upkeep=self.upkeep,
             health=self.health,
