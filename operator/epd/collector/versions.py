@@ -51,7 +51,7 @@ class Versions:
         found = self._stat(version, self.house.root)
         return Standing(
             version=version,
-            present=found is not None and stat.S_ISDIR(found.st_mode),
+            present=found is not None and stat.S_ISDIR(found.st_mode) and found.st_dev == self.house.device,
             condemned=mark.st_mtime if mark is not None else None,
         )
 

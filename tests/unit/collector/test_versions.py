@@ -117,6 +117,19 @@ def test_another_mount_in_a_versions_place_is_not_renamed(tree: Tree) -> None:
     assert (tree.path / DEAD).exists()
 
 
+def test_another_file_system_in_a_versions_place_is_no_version(tree: Tree) -> None:
+    tree.condemn(DEAD)
+
+    def stat(path: Any, **kwargs: Any) -> os.stat_result:
+        found = os.stat(path, **kwargs)
+        return os.stat_result([*found[:2], found.st_dev + 1, *found[3:]]) if path == DEAD else found
+
+    result = tree.collect(files=Wrapped(stat=stat))
+
+    assert (result.condemned, result.renamed, dict(result.errors)) == ((), (), {})
+    assert (tree.path / DEAD).exists()
+
+
 def test_grace_is_what_an_entry_must_have_rested(tree: Tree) -> None:
     tree.condemn(DEAD)
     tree.entry(DEAD, "b", age=3599)
