@@ -28,6 +28,7 @@ PACKAGES: Mapping[str, str] = {
     "openssl": "openssl",
     "buildah": "buildah",
     "debootstrap": "debootstrap",
+    "bindfs": "bindfs",
 }
 """What the native node calls -> the Debian package that has it."""
 
