@@ -47,7 +47,7 @@ SETTLE_SECONDS = 300.0
 COLLECTION = {
     "minIdle": "10s",
     "versionGracePeriod": "10s",
-    "entryTTL": "45s",
+    "entryTTL": "75s",  # at full rate the volume is full before
     "highWatermarkPercent": HIGH,
     "lowWatermarkPercent": LOW,
     "maxSize": "1Gi",  # so that the volume's own size decides, not the claim's
@@ -187,7 +187,7 @@ class Soak:
             answers=clients.answers,
             seen=watch.seen,
             written=filler.written,
-            written_bytes=filler.written * Filler.ALLOCATED,
+            rate_bytes=RATE * Filler.ALLOCATED,
             unwritten=filler.failures,
             versions=self._versions,
             changes=self._changes,

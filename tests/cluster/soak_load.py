@@ -112,7 +112,7 @@ class Clients:
 
 
 class Filler:
-    """Writes entries of a live version by hand, `rate` a second, until it is stopped.
+    """Writes entries of a live version by hand until it is stopped: `rate` a second, and at times a quarter of it.
 
     Of those that are live, the newest of which an engine has made the directory: it makes shards but never a version's
     directory, so that what the collector removes stays removed.
@@ -123,6 +123,8 @@ class Filler:
     ALLOCATED = 4096
     STEP = 0.05
     """Seconds between two batches."""
+    FULL, SLOW = 120.0, 75.0
+    """Seconds at full and at a quarter of the rate, in turn: while it is slow, entries grow old without pressure."""
 
     def __init__(self, store: Path, *, versions: Callable[[], Sequence[str]], rate: float) -> None:
         """`versions` are the live ones, in order."""
@@ -142,10 +144,12 @@ class Filler:
         self._thread.join()
 
     def _work(self) -> None:
-        owed, before = 0.0, time.monotonic()
+        owed, before = 0.0, (began := time.monotonic())
         while not self._over.wait(self.STEP):
             now = time.monotonic()
-            owed = min(owed + (now - before) * self._rate, self._rate)  # what a second may make up for
+            slow = (now - began) % (self.FULL + self.SLOW) > self.FULL
+            owed += (now - before) * self._rate / (4 if slow else 1)
+            owed = min(owed, self._rate)  # what a second may make up for
             before = now
             version = next((each for each in reversed(self._versions()) if (self._store / each).is_dir()), None)
             for _ in range(int(owed)):

@@ -30,7 +30,8 @@ class Soaked:
     seen: Seen
     written: int
     """Entries by the filler."""
-    written_bytes: int
+    rate_bytes: float
+    """A second, by the filler at its fastest."""
     unwritten: Counter[str]
     versions: Sequence[str]
     """That were live, in order."""
@@ -54,8 +55,7 @@ class Soaked:
     @property
     def bound(self) -> float:
         """Percent: high, and what is written until the collector must have begun to free."""
-        written = REACTION_SECONDS * self.written_bytes / self.seconds
-        return self.high + 100 * written / self.volume_bytes
+        return self.high + 100 * REACTION_SECONDS * self.rate_bytes / self.volume_bytes
 
     @property
     def restarts(self) -> dict[str, int]:
