@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
-WIDTH, PANEL, GAP = 860, 190, 56
+WIDTH, PANEL, GAP = 860, 190, 72
 LEFT, RIGHT, TOP, BOTTOM = 56, 120, 44, 44
 """Pixels: the text beside the axes is 12 high, and `RIGHT` holds the labels of limits."""
 
