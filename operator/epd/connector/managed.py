@@ -146,8 +146,9 @@ class ManagedECConnector(ECConnectorBase):
     @guarded(frozenset())
     def take_unavailable_requests(self) -> set[str]:
         """As the base class; vLLM calls it once per step whose output arrived."""
-        failing, self._failing = self._failing, set()
-        return failing | self._deciding.account()
+        unavailable = self._deciding.account() | self._failing
+        self._failing = set()
+        return unavailable
 
     @guarded()
     def update_connector_output(self, connector_output: Any) -> None:

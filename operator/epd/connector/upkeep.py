@@ -18,6 +18,8 @@ UPKEEP_SECONDS: Final = 60.0
 """Between heartbeats, which the collector misses after ten minutes, and looks whether the record is still there."""
 _DUE: Final = 65_536
 """Identifiers that wait for their stamp at most, some 10 MB, while the store hangs; the others' are lost."""
+_BATCH: Final = 64
+"""Stamps and pins per call: within the deadline even at 50 ms each, so that many are not taken for a hung store."""
 
 
 class Upkeep:
@@ -68,8 +70,8 @@ class Upkeep:
         regular = now >= self._upkeep_at
         if not (regular or self._due or self._pins) or self._health.suspect:
             return
-        due, self._due = self._due, set()
-        pins, self._pins = self._pins, []
+        due = {self._due.pop() for _ in range(min(len(self._due), _BATCH))}
+        pins, self._pins = self._pins[:_BATCH], self._pins[_BATCH:]
         if regular:
             self._upkeep_at = now + UPKEEP_SECONDS
         self._task = self._pool.submit(lambda: self._work(due, pins, regular=regular))

@@ -88,6 +88,15 @@ def test_one_call_at_a_time_and_one_that_hangs_is_doubt():
     assert s.step() == [("stamp", "red")]
 
 
+def test_many_stamps_are_many_calls_since_one_that_takes_long_is_taken_for_hanging():
+    s = Scripted()
+    s.step()
+    s.upkeep.used([f"image-{number}" for number in range(150)])
+    for number in range(150):
+        s.upkeep.unpin(Pin(f"/pins/{number}", SimpleNamespace()))
+    assert [len(s.step()) for _ in range(4)] == [128, 128, 44, 0]
+
+
 def test_a_store_that_hangs_for_long_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(upkeep, "_DUE", 10)
     s = Scripted()
