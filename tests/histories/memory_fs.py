@@ -250,9 +250,9 @@ class Files:
         start = self.root if dir_fd is None else self._description(dir_fd).inode
         if not start.is_directory and not path.startswith("/"):
             raise fail(errno.ENOTDIR, path)
-        if dir_fd is not None and start.children is not None and (child := start.children.get(path)) is not None:
-            if not (child.target and follow):  # a plain child, as nearly always: the same answer, sooner
-                return start, path, child.mounted or child
+        child = None if dir_fd is None or start.children is None else start.children.get(path)
+        if child is not None and not (child.target and follow):  # as nearly always: the same answer, sooner
+            return start, path, child.mounted or child
         return walk(start, path, follow=follow, root=self.root)
 
     def _existing(self, path: Target, dir_fd: int | None, *, follow: bool) -> tuple[Inode, str, Inode]:
