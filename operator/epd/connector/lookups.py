@@ -103,15 +103,15 @@ class Lookups:
     def _given_up(self, lookup: Lookup, task: Task[Found | Missed | Full], now: float) -> str | None:
         """Why a search is waited for no longer.
 
-        Who has pixels has an alternative, and takes it. Who has none waits for a thread as long as the store answers:
-        many requests at once, or the slow entry of another, are no reason to fail any.
+        Who has pixels has an alternative, and takes it. Who has none waits for a thread, and for a large entry, as
+        long as the store answers: many requests at once, or the slow entry of another, are no reason to fail any.
         """
         if task.overdue(now, self._deadline):
             self._health.doubt()
             return "timeout"
         if lookup.want.bare:
             return "suspect" if task.started is None and self._health.lasting(now) else None
-        if task.started is None and now - lookup.asked > self._deadline:
+        if now - (task.started or lookup.asked) > self._deadline:
             return "timeout"
         return "suspect" if self._health.suspect else None
 

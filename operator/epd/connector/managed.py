@@ -27,7 +27,7 @@ from . import placement
 from . import settings as configuration
 from .finder import Finder, Widths
 from .guard import guarded
-from .probe import Health, Pool
+from .probe import Health, Pool, progressed
 from .scheduler import NOTHING, SchedulerSide, Step
 from .seam import Files
 from .settings import Settings
@@ -76,7 +76,12 @@ class ManagedECConnector(ECConnectorBase):
         settings = configuration.read(vllm_config.ec_transfer_config.ec_connector_extra_config)
         pod = os.environ.get("EPD_POD_UID") or secrets.token_hex(8)
         self._store = Store(
-            settings.root, settings.version, stamp_seconds=settings.stamp_seconds, pod=pod, files=self.files
+            settings.root,
+            settings.version,
+            stamp_seconds=settings.stamp_seconds,
+            pod=pod,
+            files=self.files,
+            progressed=progressed,
         )
         deciding = role == ECConnectorRole.SCHEDULER
         self._pools: list[Pool] = []

@@ -20,10 +20,31 @@ _LASTING_SECONDS: Final = 1.0
 """After it doubt is no passing one: a store with a single slow file answers another question within milliseconds."""
 
 
+_running = threading.local()
+
+
+def progressed() -> None:
+    """Note that the task this thread runs, if any, is alive: a step of it has ended."""
+    task: Task[object] | None = getattr(_running, "task", None)
+    if task is not None:
+        task.progressed()
+
+
 class Task(Generic[T]):
     """One call in a pool. `outcome` and `error` may be read once `done`."""
 
-    __slots__ = ("_abandoned", "_call", "_clock", "_dispose", "_finished", "_lock", "error", "outcome", "started")
+    __slots__ = (
+        "_abandoned",
+        "_call",
+        "_clock",
+        "_dispose",
+        "_finished",
+        "_lock",
+        "_seen",
+        "error",
+        "outcome",
+        "started",
+    )
 
     def __init__(
         self, call: Callable[[], T], dispose: Callable[[T], object] | None, clock: Callable[[], float]
@@ -35,6 +56,7 @@ class Task(Generic[T]):
         self._finished = threading.Event()
         self._abandoned = False
         self.started: float | None = None
+        self._seen = 0.0
         self.outcome: T | None = None
         self.error: BaseException | None = None
 
@@ -48,8 +70,15 @@ class Task(Generic[T]):
         return self._finished.wait(max(seconds, 0))
 
     def overdue(self, now: float, seconds: float) -> bool:
-        """Tell whether the call runs for longer than this: a call that only waits for a thread accuses no store."""
-        return self.started is not None and not self.done and now - self.started > seconds
+        """Tell whether the call runs without progress for longer than this.
+
+        One that only waits for a thread accuses no store, nor does one whose entry is large.
+        """
+        return self.started is not None and not self.done and now - self._seen > seconds
+
+    def progressed(self) -> None:
+        """Note that the call is alive."""
+        self._seen = self._clock()
 
     def abandon(self) -> None:
         """Take no interest in the outcome any more: it is disposed of, now or when the call ends."""
@@ -66,11 +95,13 @@ class Task(Generic[T]):
             if call is None or self._abandoned:
                 self._finished.set()
                 return
-            self.started = self._clock()
+            self.started = self._seen = self._clock()
+        _running.task = self
         try:
             self.outcome = call()
         except BaseException as error:  # whatever it is, a thread of the pool outlives it
             self.error = error
+        _running.task = None
         with self._lock:
             self._finished.set()
             abandoned = self._abandoned

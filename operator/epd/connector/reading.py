@@ -40,25 +40,32 @@ def measure(files: Files, path: str, version: str, expectation: Expectation) -> 
 
 
 def read(
-    files: Files, path: str, version: str, expectation: Expectation, into: Callable[[Shape], memoryview]
+    files: Files,
+    path: str,
+    version: str,
+    expectation: Expectation,
+    into: Callable[[Shape], memoryview],
+    progressed: Callable[[], object],
 ) -> Parsed:
     """Read the tensor's bytes into the writable buffer that `into` gives for its shape. Raises Rejected.
+
+    `progressed` is called after each chunk.
 
     What `into` raises passes through. After any exception the buffer's content is undefined.
     """
     found = _opened(files, path, version, expectation)
     try:
-        _payload(files, found, into(found.parsed.shape))
+        _payload(files, found, into(found.parsed.shape), progressed)
     finally:
         _close(files, found.fd)
     return found.parsed
 
 
-def verify(files: Files, path: str, version: str, expectation: Expectation) -> Parsed:
+def verify(files: Files, path: str, version: str, expectation: Expectation, progressed: Callable[[], object]) -> Parsed:
     """Check header and checksum of the entry at `path`, keeping none of its bytes. Raises Rejected."""
     found = _opened(files, path, version, expectation)
     try:
-        _payload(files, found, None)
+        _payload(files, found, None, progressed)
     finally:
         _close(files, found.fd)
     return found.parsed
@@ -115,7 +122,7 @@ def _fill(files: Files, fd: int, view: memoryview, offset: int) -> int:
     return done
 
 
-def _payload(files: Files, found: _Opened, into: memoryview | None) -> None:
+def _payload(files: Files, found: _Opened, into: memoryview | None, progressed: Callable[[], object]) -> None:
     """Read and hash the tensor's bytes, into a buffer or, chunk by chunk, into one that is thrown away."""
     parsed, hasher = found.parsed, blake3()
     total = parsed.shape.nbytes
@@ -132,5 +139,6 @@ def _payload(files: Files, found: _Opened, into: memoryview | None) -> None:
         if count < length:
             raise Rejected(Reason.TORN, "shrank while it was read")
         hasher.update(view)
+        progressed()
     if hasher.hexdigest() != parsed.checksum:
         raise Rejected(Reason.CHECKSUM)

@@ -12,7 +12,8 @@ from .store import Record
 _LOCAL_BYTES: Final = 1 << 30
 """1 GiB of shared memory: about 50 pictures of 10 MB in 16 bit at once, twice what an engine decodes side by side."""
 _PROBE_SECONDS: Final = 5.0
-"""Longer than any healthy volume needs for an entry, shorter than a client's patience."""
+"""Longer than any healthy volume needs for a MiB, or an item with pixels waits for its entry; shorter than a client's
+patience."""
 _IO_THREADS: Final = 8
 """Lookups side by side; also the most that a hung mount can hold."""
 _WRITE_SECONDS: Final = 30.0

@@ -55,8 +55,12 @@ class Store:
         files: Files = os,
         nonce: Callable[[], str] = _nonce,
         clock: Callable[[], float] = time.monotonic,
+        progressed: Callable[[], object] = lambda: None,
     ) -> None:
-        """`pod` names the pin directory: the pod's uid, or a random name. `clock` counts seconds, from anywhere."""
+        """`pod` names the pin directory: the pod's uid, or a random name. `clock` counts seconds, from anywhere.
+
+        `progressed` is called whenever a part of an entry was read.
+        """
         if not layout.is_version(version):
             raise ValueError(f"not a version: {version!r}")
         self._root = root
@@ -65,6 +69,7 @@ class Store:
         self._files = files
         self._nonce = nonce
         self._clock = clock
+        self._progressed = progressed
         self._stamp_seconds = stamp_seconds
         self._record: Record | None = None
         self._stamps: OrderedDict[str, float] = OrderedDict()
@@ -93,7 +98,7 @@ class Store:
         path = self.path(identifier)
         wanted = Expectation(identifier=identifier, rows=shape.rows, width=shape.width, dtype=shape.dtype)
         try:
-            reading.verify(self._files, path, self._version, wanted)
+            reading.verify(self._files, path, self._version, wanted, self._progressed)
         except Rejected:
             self._replace(path, identifier, memoryview(payload).cast("B"), shape)
             return Published(shape.nbytes, already=False)
@@ -118,7 +123,7 @@ class Store:
         What `into` raises passes through. After any exception the buffer's content is undefined.
         """
         path = self.path(expectation.identifier)
-        return reading.read(self._files, path, self._version, expectation, into)
+        return reading.read(self._files, path, self._version, expectation, into, self._progressed)
 
     def stamp(self, identifier: str) -> bool:
         """Say that an entry was used: at most once per `stamp_seconds`. False if it could not be said."""
@@ -140,7 +145,7 @@ class Store:
         except OSError as error:
             raise rejected(error) from error
         try:
-            return Pin(link, reading.verify(self._files, link, self._version, expectation))
+            return Pin(link, reading.verify(self._files, link, self._version, expectation, self._progressed))
         except Rejected:
             self._pins.unlink(link)
             raise

@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 import weakref
 
-from epd.connector.probe import Health, Pool, Task
+from epd.connector.probe import Health, Pool, Task, progressed
 
 LONG = 30.0
 
@@ -79,6 +79,29 @@ def test_only_a_call_that_runs_is_overdue():
     gate.set()
     pool.close(LONG)
     assert running.overdue(99, 5) is False
+
+
+def test_a_call_that_goes_on_is_not_overdue():
+    now = [10.0]
+    goes, gate, began, went = (threading.Event() for _ in range(4))
+
+    def read() -> None:
+        began.set()
+        goes.wait()
+        progressed()
+        went.set()
+        gate.wait()
+
+    pool = Pool("t", 1, lambda: now[0])
+    task = pool.submit(read)
+    assert began.wait(LONG)
+    now[0] = 14.0
+    goes.set()
+    assert went.wait(LONG)
+    assert (task.started, task.overdue(18.0, 5), task.overdue(19.1, 5)) == (10.0, False, True)
+    gate.set()
+    pool.close(LONG)
+    progressed()  # in a thread that runs no task
 
 
 def test_a_closed_pool_takes_nothing_more():

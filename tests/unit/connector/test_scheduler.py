@@ -254,6 +254,25 @@ def test_many_requests_at_once_fail_none_without_pixels():
     assert s.side.account() == {"a"}
 
 
+def test_a_large_entry_is_waited_for_only_without_pixels():
+    s = Scripted()
+    s.publish("red")
+    bare, pixels = request("a", "red", pixels=False), request("b", "blue")
+    s.side.ensure(bare, 0)
+    s.side.ensure(pixels, 0)
+    s.pool.hang()
+    for _ in range(4):
+        s.now += 2
+        for task in s.pool.tasks:
+            task.progressed()
+    assert [s.side.ensure(one, 0) for one in (bare, pixels)] == [False, True]
+    assert (s.side.account(), s.health.suspect) == (set(), False)
+    s.now += 6
+    assert not s.side.ensure(bare, 0)
+    assert (s.side.account(), s.health.suspect) == ({"a"}, True)
+    s.pool.run()
+
+
 def test_what_a_search_found_for_a_request_that_went_is_not_released_by_the_engines_thread():
     s = Scripted()
     s.publish("red")
