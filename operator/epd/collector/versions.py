@@ -188,11 +188,12 @@ class Versions:
         if not recent and not tally.pinned:
             return True
         self.ledger.spared[Spared.PINNED if tally.pinned else Spared.FRESH] += 1
-        how = "has pinned entries" if tally.pinned else "was used within its grace"
-        self.ledger.trouble(
-            Reason.VERSION_IN_USE_BY_STRANGER,
-            f"version {step.version} {how}, though no object of the namespace names it; it is kept",
-        )
+        if step.grace > 0:  # without a grace these are the pins of pods that have just ended
+            how = "has pinned entries" if tally.pinned else "was used within its grace"
+            self.ledger.trouble(
+                Reason.VERSION_IN_USE_BY_STRANGER,
+                f"version {step.version} {how}, though no object of the namespace names it; it is kept",
+            )
         return False
 
     def _rename(self, step: Step, before: os.stat_result, trash: int) -> None:

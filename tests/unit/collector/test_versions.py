@@ -135,3 +135,13 @@ def test_grace_is_what_an_entry_must_have_rested(tree: Tree) -> None:
     tree.entry(DEAD, "b", age=3599)
     assert tree.collect().spared == {Spared.FRESH: 1}
     assert tree.collect(policy(version_grace=3000)).renamed == (DEAD,)
+
+
+def test_pins_of_pods_that_have_just_ended_are_no_strangers(tree: Tree) -> None:
+    pinned = tree.entry(DEAD, "pinned")
+    (tree.path / "pin").hardlink_to(pinned)
+    tree.expedited = frozenset({DEAD})
+
+    result = tree.collect()
+
+    assert (result.renamed, result.spared[Spared.PINNED], result.troubles) == ((), 1, ())
