@@ -65,7 +65,7 @@ TIERS = (
         budget=180,
         prepare=("engine",),
         runner=(sys.executable, "-m", "engine"),
-        paths=(".",),  # of tests/engine, in vLLM's interpreter
+        paths=("tests/engine",),
     ),
     Tier(
         name="simulation",

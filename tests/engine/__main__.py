@@ -1,4 +1,4 @@
-"""Runs pytest under the engine's interpreter: `python -m engine [pytest's arguments]`, its files named from here.
+"""Runs pytest under the engine's interpreter: `python -m engine tests/engine` and further arguments of pytest.
 
 vLLM is not in the development environment, and pytest is not in vLLM's: pytest's packages come last on `sys.path`, so
 that everything both have is vLLM's. Exit status: pytest's.
@@ -40,8 +40,7 @@ def inside(arguments: list[str]) -> int:
     sys.path[0] = str(HERE.parent)
     import pytest
 
-    os.chdir(HERE)
-    return pytest.main(arguments)
+    return pytest.main(["-c", str(HERE / "pytest.ini"), *arguments])
 
 
 if __name__ == "__main__":
