@@ -56,7 +56,7 @@ MUTATIONS = (
     ),
     _mutation(
         "the age of an answer does not matter",
-        "collector.lifecycle", "if monotonic - liveness.taken > MAX_LIVENESS_AGE:", "if False:", 4,
+        "collector.versions", "if self.clock() - asked > MAX_LIVENESS_AGE:", "if False:", 4,
     ),
     _mutation(
         "the grace is not waited for",
@@ -76,10 +76,6 @@ MUTATIONS = (
     _mutation(
         "pods and ReplicaSets are not asked",
         "collector.liveness", "for version in _used_by_workloads(listed):", "for version in ():", 3,
-    ),
-    _mutation(
-        "an empty answer is believed at once",
-        "collector.liveness", "if first or left > 0:", "if False:", 5,
     ),
     _mutation(
         "pinned entries are evicted",

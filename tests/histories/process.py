@@ -82,11 +82,19 @@ class Process:
         self.files = Files(self.root, gate=gate, witness=self.witness)
         self.rng = random.Random(self.schedule.rng.getrandbits(64))
         self._nonces = 0
+        self._stopped = 0.0
         self._id = f"{self.rng.getrandbits(48):012x}"
 
     def clock(self) -> float:
         """Monotonic seconds, from this process's own zero."""
+        self._resume()
         return self.schedule.now / SECOND + self.offset
+
+    def _resume(self) -> None:
+        """Be away for as long as the process was stopped after its last call."""
+        if self._stopped:
+            seconds, self._stopped = self._stopped, 0.0
+            self.schedule.wait(seconds)
 
     def sleep(self, seconds: float) -> None:
         self.schedule.wait(seconds)
@@ -103,14 +111,17 @@ class Process:
     def _gate(self, operation: str, target: object, inode: Inode | None) -> None:
         if self.ended:
             raise Killed
+        self._resume()
         self.calls += 1
         self.entered = self.schedule.now
         habits, rng = self.habits, self.rng
         if habits.crash_after == self.calls or (habits.crash_site and habits.crash_site == self._site(operation)):
             self._crash(operation, target)
         drawn = rng.random()
-        if drawn < habits.pause_chance:
-            self.schedule.wait(self.schedule.log_uniform(*habits.pause))
+        if drawn < habits.pause_chance / 2:
+            self._stopped = self.schedule.log_uniform(*habits.pause)  # between this call and what follows it
+        elif drawn < habits.pause_chance:
+            self.schedule.wait(self.schedule.log_uniform(*habits.pause))  # in the call
         else:
             self.schedule.wait(drawn * habits.quick)
         if self.ended:

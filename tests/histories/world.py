@@ -83,7 +83,7 @@ class Scenario:
 
 
 def draw(rng: random.Random) -> Scenario:
-    hostile = rng.random() < 0.1
+    hostile = rng.random() < 0.15
     return Scenario(
         seconds=rng.choice((600.0, 1200.0, 2400.0, 2400.0, 4800.0)),
         policy=_policy(rng),
@@ -492,7 +492,7 @@ class World:
                     moved = f"{ROOT}/moved-{rng.getrandbits(32)}"
                     files.rename(directory, moved)
                     self._foreign(moved)
-                    files.symlink("/outside/data", directory)
+                    files.symlink(rng.choice(("/outside/data", moved)), directory)
                     self._foreign(directory)
                 elif choice == 1:
                     files.symlink("/outside/secret/encoder_cache.safetensors", f"{directory}/{name}")
