@@ -158,14 +158,19 @@ class Round:
         return Scanner(self.files, self.house.device, self.ledger, self.stopping)
 
     def _look(self, ours: Set[str], reading: Reading | None) -> None:
-        """Count everything, unless an earlier count serves: under pressure what matters is to begin."""
+        """Count everything, unless an earlier count serves: under pressure what matters is to begin.
+
+        It does not where what is not in it would exceed the high watermark: that may have been written since, and be
+        ours.
+        """
         present = {one.version for one in self.standings if one.present}
         if reading is not None:
             ours = ours & present
         old = self.survey
         if old is not None and old.key == surveys.key(ours, self.policy):
             young = self.clock() - old.taken < SURVEY_LIFETIME
-            if young and (self.resumes or pressure(self.volume, old.ours, old.used_by_version, self.policy).over):
+            found = pressure(self.volume, old.ours, old.used_by_version, self.policy)
+            if young and (self.resumes or found.over) and not found.foreign_dominates:
                 return
         now = reading.now if reading is not None else 0.0
         began = self.clock()

@@ -85,6 +85,23 @@ def test_a_crossing_is_answered_from_the_last_scan(tree: Tree) -> None:
     assert result.more is False
 
 
+def test_what_was_written_since_the_last_scan_is_not_taken_for_foreign(tree: Tree) -> None:
+    """A volume that fills within the life of a scan is relieved all the same."""
+    entries = [tree.entry(LIVE, str(number), age=9000 + 1000 * number) for number in range(2)]
+
+    def fstatvfs(fd: int) -> os.statvfs_result:
+        free = 100 - sum(path.exists() for path in entries)
+        return os.statvfs_result((4096, 4096, 100, free, free, 0, 0, 0, 0, 255))
+
+    collection = tree.collection(files=Wrapped(fstatvfs=fstatvfs))
+    collection.run(CLAIM, policy())
+    entries += [tree.entry(LIVE, str(number), age=9000 + 1000 * number) for number in range(2, 90)]
+
+    result = collection.run(CLAIM, policy())
+
+    assert (result.rescanned, result.removed, result.troubles) == (True, {Cause.WATERMARK: 20}, ())
+
+
 def test_a_scan_that_no_longer_serves_is_made_anew(tree: Tree) -> None:
     """All that the last scan saw was used since: the next pass begins at once, and scans."""
     entries = [tree.entry(LIVE, str(number)) for number in range(90)]
