@@ -55,7 +55,7 @@ FAULTS: dict[str, Callable[[Soaked], object]] = {
     "nothing was evicted for a watermark": lambda it: it.seen.deleted.update({"watermark": 0}),
     "the filler failed": lambda it: it.unwritten.update(["No space left on device"]),
     "no picture came from the store": lambda it: it.seen.engines.clear(),
-    "the collector was not heard": lambda it: it.seen.looks.__setitem__(slice(None), it.seen.looks[20:40]),
+    "the collector was not heard": lambda it: it.seen.looks.__setitem__(slice(None), it.seen.looks[28:33]),
 }
 
 
