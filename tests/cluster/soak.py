@@ -51,6 +51,8 @@ COLLECTION = {
     "highWatermarkPercent": HIGH,
     "lowWatermarkPercent": LOW,
     "maxSize": "1Gi",  # so that the volume's own size decides, not the claim's
+    # As each engine: new engines take all of 2 cores for minutes, and with the default of 50m a pass then takes 20 s.
+    "resources": {"requests": {"cpu": "250m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
 }
 
 
