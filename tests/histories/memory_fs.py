@@ -551,7 +551,7 @@ class Files:
         parent.volume.writable()
         if parent.nlink == 0:
             raise fail(errno.ENOENT, dst)
-        if inode.is_directory:
+        if inode.is_directory or not parent.volume.has_links:
             raise fail(errno.EPERM, src)
         parent.volume.attach(parent, name, inode)
         inode.nlink += 1

@@ -82,6 +82,7 @@ class Volume:
         reuse_inodes: bool = True,
         spread: int = 0,
         names_need_room: bool = False,
+        has_links: bool = True,
     ) -> None:
         Volume._devices += 1
         self.device = Volume._devices
@@ -94,6 +95,7 @@ class Volume:
         self.reuse_inodes = reuse_inodes
         self.spread = spread
         self.names_need_room = names_need_room
+        self.has_links = has_links
         self.used_blocks = self.used_inodes = 0
         self._free: list[int] = []
         self._next = 1

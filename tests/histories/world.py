@@ -130,6 +130,7 @@ class World:
             reuse_inodes=self.rng.random() < 0.5,
             spread=self.rng.getrandbits(31),
             names_need_room=self.rng.random() < 0.5,
+            has_links=self.rng.random() < 0.9,
         )
         self.cluster = Cluster(self.schedule)
         self.oracle = Oracle(self.cluster, self.volume)
@@ -254,7 +255,9 @@ class World:
         if calm:
             return Habits()
         crash = rng.random() < 0.5
-        site = rng.choice(self.crash_sites) if self.crash_sites and rng.random() < 0.3 else None
+        package = "collector/" if collector else "connector/"
+        sites = [site for site in self.crash_sites if site[0].startswith(package)]
+        site = rng.choice(sites) if sites and rng.random() < 0.3 else None
         return Habits(
             pause_chance=rng.choice((0.0, 0.01, 0.05)),
             pause=rng.choice(((0.01, 2.0), (1.0, 120.0), (30.0, 1500.0))),
