@@ -21,6 +21,31 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "aggregated, without a cache": {"spec.encode": ABSENT, "spec.encoderCache": ABSENT},
     "aggregated, with a cache": {"spec.encode": ABSENT},
     "custom connector": {"spec.encoderCache": CUSTOM},
+    "connector by default": {"spec.encoderCache.connector": ABSENT},
+    "module path": {"spec.engine.env": [{"name": "PYTHONPATH", "value": "/opt/acme"}]},
+    "deleting on a claim you brought": {
+        "spec.encoderCache": {
+            "reclaimPolicy": "Delete",
+            "volume": {"persistentVolumeClaim": {"claimName": "ec", "subPath": "a/b.c"}},
+        }
+    },
+    "eviction from the example connector's versions": {
+        "spec.encoderCache.garbageCollection": {"evictLiveEntries": True}
+    },
+    "policy": {
+        "spec.encoderCache.garbageCollection": {
+            "versionGracePeriod": "24h",
+            "entryTTL": "30m",
+            "minIdle": "30m",
+            "highWatermarkPercent": 99,
+            "lowWatermarkPercent": 98,
+            "maxSize": "80Gi",
+            "dryRun": True,
+            "resources": {"limits": {"memory": "1Gi"}},
+            "podTemplate": {"spec": {"nodeSelector": {"a": "b"}}},
+        }
+    },
+    "nothing said of the policy": {"spec.encoderCache.garbageCollection": {}},
     "custom connector with a volume": {"spec.encoderCache": CUSTOM | E_PD["spec"]["encoderCache"] | CUSTOM},
     "free keys for the connector": {"spec.encoderCache.extraConfig": {"a": {"b": [1, "c", None]}}},
     "claim you brought": {VOLUME: {"persistentVolumeClaim": {"claimName": "ec", "subPath": "a/b..c"}}},

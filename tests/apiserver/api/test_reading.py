@@ -30,7 +30,43 @@ STATUS = {
     "engineVersion": {"version": "0.33.0", "origin": "Tag"},
     "roleSummary": "1E 1/2PD",
     "roles": [{"name": "encode", "desired": 1, "ready": 1, "updated": 1, "modelVersions": ["v1-a"]}],
-    "encoderCache": {"claim": "demo-encoder-cache", "phase": "Bound", "capacity": "100Gi"},
+    "encoderCache": {
+        "claim": "demo-encoder-cache",
+        "phase": "Bound",
+        "capacity": "100Gi",
+        "used": "12.3Gi",
+        "usedBytes": 13_207_024_436,
+        "entries": 4096,
+        "foreign": "0",
+        "freed": "1Gi",
+        "rootID": "0-1",
+        "versionCount": 1,
+        "versions": [
+            {
+                "name": "v1-qwen2-5-vl-3b-instruct-0123456789ab",
+                "state": "Live",
+                "entries": 4096,
+                "used": "12.3Gi",
+                "since": "2026-11-29T12:00:00Z",
+                "users": ["demo"],
+            }
+        ],
+        "policy": {
+            "enabled": True,
+            "dryRun": False,
+            "versionGracePeriod": "1h",
+            "minIdle": "30m",
+            "highWatermarkPercent": 85,
+            "lowWatermarkPercent": 70,
+            "origins": {"minIdle": "demo"},
+        },
+        "lastCollection": {
+            "finished": "2026-11-29T12:00:00Z",
+            "removedEntries": 7,
+            "removedVersions": 1,
+            "freed": "1Gi",
+        },
+    },
     "conditions": [condition("Available", "True", "Serving"), condition("Ready", "False", "RollingOut")],
 }
 
@@ -59,8 +95,17 @@ def test_wide_table(namespace: Namespace) -> None:
 
     header, row = (line.split() for line in namespace.kubectl("get", "epd", "-o", "wide").stdout.splitlines())
 
-    assert header[-4:] == ["TOPOLOGY", "VERSION", "IMAGE", "ENGINE"]
-    assert row[-4:] == ["E|PD", "v1-qwen2-5-vl-3b-instruct-0123456789ab", "vllm/vllm-openai:v0.33.0", "0.33.0"]
+    assert header[-6:] == ["TOPOLOGY", "VERSION", "EC", "USED", "IMAGE", "ENGINE"]
+    assert row[-5:] == [
+        *("E|PD", "v1-qwen2-5-vl-3b-instruct-0123456789ab", "12.3Gi", "vllm/vllm-openai:v0.33.0", "0.33.0"),
+    ]
+
+
+def test_the_whole_state_of_the_store_is_kept(namespace: Namespace) -> None:
+    namespace.apply(E_PD)
+    namespace.set_status("demo", STATUS)
+
+    assert namespace.get("epd", "demo")["status"]["encoderCache"] == STATUS["encoderCache"]
 
 
 def test_table_before_the_first_reconcile(namespace: Namespace) -> None:

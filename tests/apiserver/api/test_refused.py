@@ -13,6 +13,7 @@ from apiserver.server import ApiServer, Namespace
 pytestmark = pytest.mark.apiserver
 
 VOLUME = "spec.encoderCache.volume"
+COLLECTION = "spec.encoderCache.garbageCollection"
 CLAIM = f"{VOLUME}.volumeClaimTemplate.spec"
 OWNED_EC = "--ec-transfer-config is set by the operator from spec.encoderCache; use spec.encoderCache.extraConfig"
 NO_CONTENT_KEYS = "spec.engine.args: --mm-processor-cache-gb 0 is refused with spec.encode"
@@ -120,7 +121,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"spec.engine.env": [{"name": "HF_TOKEN", "value": "x"}]},
         "spec.engine.env[0]: HF_TOKEN is set by the operator; use spec.model.source.huggingFace.tokenSecretRef",
     ),
-    "module path": ({"spec.engine.env": [{"name": "PYTHONPATH", "value": "/x"}]}, "reserved for the operator's"),
+    "uid of the pod": (
+        {"spec.engine.env": [{"name": "EPD_POD_UID", "value": "x"}]},
+        "EPD_POD_UID is set by the operator",
+    ),
     "home of one role": ({"spec.encode.env": [{"name": "HOME", "value": "/x"}]}, "spec.encode.env[0]: HOME is set"),
     "variable twice": (
         {"spec.engine.env": [{"name": "A"}, {"name": "A"}]},
@@ -183,7 +187,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         'unknown field "spec.encode.podTemplate.nodeSelector"',
     ),
     # encoder cache
-    "connector not built yet": ({"spec.encoderCache.connector": "Managed"}, 'supported values: "Example", "Custom"'),
+    "connector not built yet": (
+        {"spec.encoderCache.connector": "Mooncake"},
+        'supported values: "Managed", "Example", "Custom"',
+    ),
     "class without Custom": (
         {"spec.encoderCache.custom": {"class": "C", "module": "m"}},
         "spec.encoderCache.custom must be set with connector: Custom, and with it alone",
@@ -194,7 +201,28 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no volume": (
         {VOLUME: ABSENT},
-        "spec.encoderCache.volume is required with connector: Example; set volumeClaimTemplate or",
+        "spec.encoderCache.volume is required with connector: Managed and Example; set volumeClaimTemplate or",
+    ),
+    "no volume for the connector that is default": (
+        {VOLUME: ABSENT, "spec.encoderCache.connector": ABSENT},
+        "spec.encoderCache.volume is required with connector: Managed and Example; set volumeClaimTemplate or",
+    ),
+    "directory in two spellings": (
+        {VOLUME: {"persistentVolumeClaim": {"claimName": "ec", "subPath": "a//b/."}}},
+        "must have no '.' and no empty part, such as qwen/ec",
+    ),
+    "watermarks upside down": (
+        {f"{COLLECTION}.lowWatermarkPercent": 85},
+        "lowWatermarkPercent must be less than highWatermarkPercent",
+    ),
+    "watermark of all": ({f"{COLLECTION}.highWatermarkPercent": 100}, "should be less than or equal to 99"),
+    "age below idleness": ({f"{COLLECTION}.entryTTL": "29m"}, "entryTTL must be at least minIdle"),
+    "use noted all the time": ({f"{COLLECTION}.minIdle": "1s"}, "minIdle must be between 10s and 8760h"),
+    "no grace": ({f"{COLLECTION}.versionGracePeriod": "0s"}, "versionGracePeriod must be between 10s and 8760h"),
+    "no size of its own": ({f"{COLLECTION}.maxSize": 0}, "must be more than 0, for example 80Gi"),
+    "eviction without a choice": (
+        {"spec.encoderCache.connector": "Managed", f"{COLLECTION}.evictLiveEntries": True},
+        "evictLiveEntries is a choice of connector: Example alone",
     ),
     "two volumes": (
         {VOLUME: {"volumeClaimTemplate": TEMPLATE, "persistentVolumeClaim": {"claimName": "ec"}}},
@@ -208,9 +236,24 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {VOLUME: {"persistentVolumeClaim": {"claimName": "ec", "namespace": "ai"}}},
         'unknown field "spec.encoderCache.volume.persistentVolumeClaim.namespace"',
     ),
-    "deleting on a claim you brought": (
-        {VOLUME: {"persistentVolumeClaim": {"claimName": "ec"}}, "spec.encoderCache.reclaimPolicy": "Delete"},
-        "spec.encoderCache.reclaimPolicy: Delete is refused with volume.persistentVolumeClaim",
+    "deleting on a claim you brought what a class of your own wrote": (
+        {
+            "spec.encoderCache": {
+                "connector": "Custom",
+                "custom": {"class": "C", "module": "m"},
+                "reclaimPolicy": "Delete",
+                "volume": {"persistentVolumeClaim": {"claimName": "ec"}},
+            }
+        },
+        "spec.encoderCache.reclaimPolicy: Delete is refused with connector: Custom and volume.persistentVolumeClaim",
+    ),
+    "deleting on a claim you brought without a collector": (
+        {
+            VOLUME: {"persistentVolumeClaim": {"claimName": "ec"}},
+            "spec.encoderCache.reclaimPolicy": "Delete",
+            f"{COLLECTION}.enabled": False,
+        },
+        "spec.encoderCache.reclaimPolicy: Delete with volume.persistentVolumeClaim needs garbageCollection.enabled",
     ),
     "read-only cache": ({f"{CLAIM}.accessModes": ["ReadOnlyMany"]}, "ReadOnlyMany cannot hold a cache"),
     "cache for one pod": (

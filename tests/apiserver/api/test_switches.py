@@ -36,6 +36,14 @@ SWITCHES: dict[str, tuple[Changes, Changes]] = {
     "encoders by default": ({"spec.encode": {}}, {"spec.encode": ABSENT}),
     "encoders and cache": ({}, {"spec.encode": ABSENT, "spec.encoderCache": ABSENT}),
     "connector": ({"spec.encoderCache": EXAMPLE}, {"spec.encoderCache": CUSTOM}),
+    "connector by default": ({"spec.encoderCache": {"volume": EXAMPLE["volume"]}}, {"spec.encoderCache": CUSTOM}),
+    "policy": (
+        {
+            "spec.encoderCache": EXAMPLE
+            | {"connector": "Example", "garbageCollection": {"entryTTL": "2h", "evictLiveEntries": True}}
+        },
+        {"spec.encoderCache": {"volume": EXAMPLE["volume"], "garbageCollection": {"lowWatermarkPercent": 10}}},
+    ),
     "scaling": (
         {"spec.encode": {"replicas": 2}},
         {"spec.encode": {"scaling": {"mode": "External"}}},
@@ -101,6 +109,15 @@ def test_defaults_are_written_where_no_union_is(namespace: Namespace) -> None:
             "spec.model.dtype": "auto",
             "spec.engine.device": "Auto",
             "spec.encoderCache.hashAlgorithm": "BLAKE3",
+            "spec.encoderCache.garbageCollection": {
+                "enabled": True,
+                "versionGracePeriod": "1h",
+                "minIdle": "30m",
+                "highWatermarkPercent": 85,
+                "lowWatermarkPercent": 70,
+                "dryRun": False,
+                "evictLiveEntries": False,
+            },
             "spec.proxy": {
                 "replicas": 2,
                 "encoderFailurePolicy": "Fallback",
