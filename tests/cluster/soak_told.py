@@ -147,7 +147,11 @@ def _counts(found: Mapping[str, float]) -> str:
 def _told(connector: Mapping[str, float]) -> Mapping[str, float]:
     kept = ("hits", "misses", "loads", "saves", "republished", "local_encodes", "budget_full", "probe_timeouts")
     prefixes = ("rejects/", "save_failures/", "unavailable")
-    return {name: count for name, count in connector.items() if name in kept or name.startswith(prefixes)}
+    return {
+        name: count
+        for name, count in connector.items()
+        if name in kept or (name.startswith(prefixes) and not name.endswith("_created"))
+    }
 
 
 def _quantiles(seconds: Sequence[float]) -> str:
