@@ -7,8 +7,9 @@ Needs the node (`python -m cluster ensure`, tests/ on PYTHONPATH); says so and m
 The peer, in the same rounds: a deployment of the same engines without encoders, whose prefill side encodes by itself
 (`encoderFailurePolicy: Fallback`). Four requests a round, one at a time, in turn: a new and a repeated picture to each.
 Prefill sides keep four pictures in memory and prefixes not at all, and repeated pictures come round after fifteen
-others, so what is repeated comes from the store or is encoded again. The model has 1.6 M parameters: encoding costs it
-next to nothing, so the ratios say what the way through the store costs, not what it saves a real encoder.
+others, so what is repeated comes from the store or is encoded again; preprocessed pictures every engine keeps. The
+model has 1.6 M parameters: encoding costs it next to nothing, so the ratios say what the way through the store costs,
+not what it saves a real encoder.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ def measure(found: dict[str, Deployed], rounds: int) -> None:
         for colour, url in known:
             first_token(client, colour, url, how=how)
     seconds: dict[tuple[str, str], list[float]] = {}
-    engine = found[STORE].engine("prefill-decode")
-    before = counters(engine)
+    engines = {name: each.engine("prefill-decode") for name, each in found.items()}
+    before = {name: counters(engine) for name, engine in engines.items()}
     for number in range(rounds):
         asked: list[tuple[str, str, Callable[[], tuple[str, str]]]] = []
         for name in clients:
@@ -94,8 +95,10 @@ def measure(found: dict[str, Deployed], rounds: int) -> None:
         for name, kind, shown in asked[number % 4 :] + asked[: number % 4]:
             client, how = clients[name]
             seconds.setdefault((name, kind), []).append(first_token(client, *shown(), how=how))
-    after = counters(engine)
-    told = {name: after[name] - before[name] for name in ("hits", "misses", "local_encodes")}
+    told = {}
+    for name, engine in engines.items():
+        after = counters(engine)
+        told[name] = {what: after[what] - before[name][what] for what in ("hits", "misses", "local_encodes")}
     report(seconds, rounds, told)
 
 
@@ -121,7 +124,7 @@ def first_token(client: httpx.Client, colour: str, url: str, *, how: str) -> flo
     return first
 
 
-def report(seconds: dict[tuple[str, str], list[float]], rounds: int, told: dict[str, float]) -> None:
+def report(seconds: dict[tuple[str, str], list[float]], rounds: int, told: dict[str, dict[str, float]]) -> None:
     """Print what was measured."""
     says = {STORE: "encoder, store, prefill side", LOCAL: "peer: prefill side encodes by itself"}
     medians = {key: 1000 * statistics.median(times) for key, times in seconds.items()}
@@ -132,9 +135,9 @@ def report(seconds: dict[tuple[str, str], list[float]], rounds: int, told: dict[
         print(f"{says[name]:40}{kind:10}{medians[name, kind]:>8.1f}{p95:>8.1f}")
     for name in (STORE, LOCAL):
         print(f"{says[name]:40}repeated against new: {medians[name, 'repeated'] / medians[name, 'new']:.2f}")
+        print(f"{says[name]:40}connector: {', '.join(f'{what} {count:g}' for what, count in told[name].items())}")
     for kind in ("new", "repeated"):
         print(f"{kind:40}store against peer:   {medians[STORE, kind] / medians[LOCAL, kind]:.2f}")
-    print(f"prefill side's connector: {', '.join(f'{name} {count:g}' for name, count in told.items())}")
 
 
 if __name__ == "__main__":
