@@ -92,10 +92,20 @@ def _child(directory: Inode | None, name: str) -> Inode | None:
     return (directory.children or {}).get(name) if directory is not None else None
 
 
+def _recorded(world: World) -> list[str]:
+    """Return our versions whose record is there; without it, nothing may be done to them."""
+    records = _child(_child(world.volume.root, layout.HOUSEKEEPING), layout.VERSIONS)
+    return [
+        version for version in sorted(world.oracle.ours) if _child(records, layout.record_name(version)) is not None
+    ]
+
+
 def _versions(world: World) -> None:
     oracle, root = world.oracle, world.volume.root
-    for version in sorted(oracle.ours - set(FOREIGN_VERSIONS)):
+    for version in _recorded(world):
         directory = _child(root, version)
+        if version in FOREIGN_VERSIONS:
+            continue
         if version not in world.cluster.live:
             oracle.check(22, directory is None, f"{version} is dead and still there")
         elif directory is not None and version not in oracle.example:
@@ -118,7 +128,7 @@ def _housekeeping(world: World) -> None:
 
 def _entries(world: World) -> Iterator[tuple[str, Inode]]:
     """Yield the files of our versions, with the version of each."""
-    for version in sorted(world.oracle.ours):
+    for version in _recorded(world):
         directory = _child(world.volume.root, version)
         if directory is None or directory.children is None or directory in world.oracle.foreign:
             continue

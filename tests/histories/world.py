@@ -204,6 +204,9 @@ class World:
         if self.scenario.adopts:
             owner |= {"claimUid": "claim-0", "claim": f"{NAMESPACE}/old"}
         self._file(f"{ROOT}/{layout.HOUSEKEEPING}/{layout.OWNER}", json.dumps(owner | {"created": ""}).encode())
+        left = f"{ROOT}/{layout.HOUSEKEEPING}/{layout.TEMPORARY_PREFIX}left-over"
+        self._file(left)
+        self.hands.utime(left, ns=(EPOCH - 7200 * SECOND, EPOCH - 7200 * SECOND))
 
     def _record(self, version: str, claim: str) -> None:
         self._make(f"{ROOT}/{layout.HOUSEKEEPING}/{layout.VERSIONS}")
