@@ -94,7 +94,9 @@ def test_the_operator_may_do_what_it_does_and_no_more(live: Live) -> None:
     live.install("epd-operator", "epd-system")
     assert live.can(OPERATOR, "patch", "apps/deployments", "team-a")
     assert live.can(OPERATOR, "patch", "epd.dev/epddeployments/status", "team-a")
-    assert not live.can(OPERATOR, "patch", "epd.dev/epddeployments", "team-a")
+    assert live.can(OPERATOR, "patch", "epd.dev/epddeployments", "team-a"), "finalizers are fields of the object itself"
+    assert not live.can(OPERATOR, "create", "epd.dev/epddeployments", "team-a")
+    assert not live.can(OPERATOR, "delete", "epd.dev/epddeployments", "team-a")
     assert not live.can(OPERATOR, "get", "/secrets", "team-a")
     assert not live.can(OPERATOR, "create", "/pods", "team-a")
 

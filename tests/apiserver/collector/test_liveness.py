@@ -159,6 +159,7 @@ def test_a_terminating_pod_and_a_finalizing_object_count(account: Account) -> No
     namespace.apply(epd("other"))
     leaving = epd("first")
     leaving["metadata"]["finalizers"] = ["epd.dev/encoder-cache"]
+    leaving["spec"]["encoderCache"]["reclaimPolicy"] = "Delete"
     namespace.apply(leaving)
     version = model_version(EPDDeployment.model_validate(namespace.get("epd", "first")).spec)
     held = pod("held", version)
