@@ -32,6 +32,10 @@ ERRORS: dict[str, tuple[int, ...]] = {
 """What may fail how. Calls not listed: as a stale handle or a broken disk has it."""
 
 
+HANG = (50.0, 1500.0)
+"""Seconds: below and above every limit that the protocol sets to the age of what was seen."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Habits:
     """How the calls of one process go. Chances are per call; times in seconds."""
@@ -43,6 +47,8 @@ class Habits:
     crash_after: int = 0
     """The call at which it crashes; 0: it does not."""
     crash_site: Site | None = None
+    hang_site: Site | None = None
+    """Where each call takes as long as `HANG`, as on a file server that has its trouble with one kind of call."""
 
 
 @dataclass
@@ -115,9 +121,12 @@ class Process:
         self.calls += 1
         self.entered = self.schedule.now
         habits, rng = self.habits, self.rng
-        if habits.crash_after == self.calls or (habits.crash_site and habits.crash_site == self._site(operation)):
+        site = self._site(operation) if habits.crash_site or habits.hang_site else None
+        if habits.crash_after == self.calls or (site is not None and site == habits.crash_site):
             self._crash(operation, target)
         drawn = rng.random()
+        if site is not None and site == habits.hang_site:
+            self.schedule.wait(self.schedule.log_uniform(*HANG))
         if drawn < habits.pause_chance / 2:
             self._stopped = self.schedule.log_uniform(*habits.pause)  # between this call and what follows it
         elif drawn < habits.pause_chance:

@@ -31,6 +31,8 @@ from histories.settle import settle
 EPOCH = 1_795_000_000 * SECOND
 GRAIN = 4_000_000
 """ns; of the time stamps of Linux's file systems at 250 Hz."""
+RARE = ("Versions._condemn_with_spare", "Versions._rename", "Sweep._remove_old", "Eviction._look", "_link")
+"""Functions whose calls few histories come to: they are crashed and hung at more often."""
 MOST_STEPS = 60_000
 
 
@@ -85,7 +87,7 @@ class Scenario:
 def draw(rng: random.Random) -> Scenario:
     hostile = rng.random() < 0.15
     return Scenario(
-        seconds=rng.choice((600.0, 1200.0, 2400.0, 2400.0, 4800.0)),
+        seconds=rng.choice((600.0, 900.0, 1200.0, 2400.0, 3600.0)),
         policy=_policy(rng),
         collectors=rng.choice((1, 2, 2, 2, 3)),
         intruder=rng.random() < 0.1,
@@ -260,13 +262,16 @@ class World:
         crash = rng.random() < 0.5
         package = "collector/" if collector else "connector/"
         sites = [site for site in self.crash_sites if site[0].startswith(package)]
+        sites += [site for site in sites if site[1] in RARE] * 8
         site = rng.choice(sites) if sites and rng.random() < 0.3 else None
+        hang = rng.choice(sites) if sites and rng.random() < 0.15 else None
         return Habits(
             pause_chance=rng.choice((0.0, 0.01, 0.05)),
             pause=rng.choice(((0.01, 2.0), (1.0, 120.0), (30.0, 1500.0))),
             error_chance=0.05 if site else rng.choice((0.0, 0.0, 0.01, 0.05)),
             crash_after=int(self.schedule.log_uniform(1, 800 if collector else 300)) if crash and site is None else 0,
             crash_site=site,
+            hang_site=hang,
         )
 
     def start(
