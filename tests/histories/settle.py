@@ -93,11 +93,10 @@ def _child(directory: Inode | None, name: str) -> Inode | None:
 
 
 def _recorded(world: World) -> list[str]:
-    """Return our versions whose record is there; without it, nothing may be done to them."""
+    """Return our versions whose record is there and whole; without it, nothing may be done to them."""
     records = _child(_child(world.volume.root, layout.HOUSEKEEPING), layout.VERSIONS)
-    return [
-        version for version in sorted(world.oracle.ours) if _child(records, layout.record_name(version)) is not None
-    ]
+    found = {version: _child(records, layout.record_name(version)) for version in sorted(world.oracle.ours)}
+    return [version for version, record in found.items() if record is not None and record.data.endswith(b"}\n")]
 
 
 def _versions(world: World) -> None:

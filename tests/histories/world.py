@@ -214,7 +214,8 @@ class World:
         self._make(f"{ROOT}/{layout.HOUSEKEEPING}/{layout.VERSIONS}")
         record = {"format": 1, "version": version, "claim": claim, "layout": "Managed", "inputs": {}, "created": ""}
         self._file(
-            f"{ROOT}/{layout.HOUSEKEEPING}/{layout.VERSIONS}/{layout.record_name(version)}", json.dumps(record).encode()
+            f"{ROOT}/{layout.HOUSEKEEPING}/{layout.VERSIONS}/{layout.record_name(version)}",
+            json.dumps(record).encode() + b"\n",
         )
 
     def _strangers(self) -> None:
