@@ -29,6 +29,8 @@ class Mutation:
     old: str
     new: str
     shows: frozenset[int]
+    focus: str = ""
+    """A function at whose calls histories should crash and hang most: only then the defect shows soon."""
 
     @property
     def path(self) -> str:
@@ -41,8 +43,8 @@ class Mutation:
         return source.replace(self.old, self.new)
 
 
-def _mutation(defect: str, module: str, old: str, new: str, *shows: int) -> Mutation:
-    return Mutation(defect=defect, module=module, old=old, new=new, shows=frozenset(shows))
+def _mutation(defect: str, module: str, old: str, new: str, *shows: int, focus: str = "") -> Mutation:
+    return Mutation(defect=defect, module=module, old=old, new=new, shows=frozenset(shows), focus=focus)
 
 
 MUTATIONS = (
@@ -57,6 +59,7 @@ MUTATIONS = (
     _mutation(
         "the age of an answer does not matter",
         "collector.versions", "if self.clock() - asked > MAX_LIVENESS_AGE:", "if False:", 4,
+        focus="Versions._rename",
     ),
     _mutation(
         "the grace is not waited for",
@@ -88,6 +91,7 @@ MUTATIONS = (
     _mutation(
         "a check before an unlink holds for ever",
         "collector.evict", "if self.clock() - began > CHECK_LIFETIME:", "if False:", 11,
+        focus="Eviction._look",
     ),
     _mutation(
         "whatever lies in a shard is evicted",

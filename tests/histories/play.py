@@ -57,8 +57,8 @@ class Summary:
         return json.dumps(vars(self) | {"crashed": sorted(self.crashed)})
 
 
-def play(start: int, end: int, *, first_only: bool = False) -> Summary:
-    """Play seeds in this process."""
+def play(start: int, end: int, *, first_only: bool = False, focus: str = "") -> Summary:
+    """Play seeds in this process, up to the first violation if that is all that is wanted."""
     import histories.coarse  # noqa: F401 - before all that counts by buckets
     from histories.sites import call_sites
     from histories.world import World
@@ -66,7 +66,7 @@ def play(start: int, end: int, *, first_only: bool = False) -> Summary:
     logging.disable(logging.CRITICAL)
     sites, summary, began = tuple(sorted(call_sites())), Summary(), time.monotonic()
     for seed in range(start, end):
-        world = World(seed, crash_sites=sites).run()
+        world = World(seed, crash_sites=sites, focus=focus).run()
         summary.seeds += 1
         summary.steps += world.schedule.steps
         summary.checks.update({str(number): count for number, count in world.oracle.checks.items()})
@@ -130,16 +130,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     first, colon, last = given.seeds.partition(":")
     start, end = (int(first), int(last)) if colon else (0, int(first))
+    focus = ""
     if given.mutate is not None:
         from histories.mutations import MUTATIONS, install
 
         install(MUTATIONS[given.mutate])
+        focus = MUTATIONS[given.mutate].focus
     if seed := os.environ.get("EPD_SEED"):
         start, end = int(seed), int(seed) + 1
     os.environ.setdefault("PYTHONHASHSEED", "0")
     alone = given.json or bool(seed) or given.mutate is not None
     summary = (
-        play(start, end, first_only=given.mutate is not None)
+        play(start, end, first_only=given.mutate is not None, focus=focus)
         if alone
         else play_all(start, end, processes=given.processes)
     )

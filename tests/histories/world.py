@@ -113,6 +113,8 @@ class World:
     seed: int
     crash_sites: tuple[Site, ...] = ()
     """Where programs call the file system; some histories crash at one of them."""
+    focus: str = ""
+    """A function at whose calls programs crash and hang most."""
     counts: Counter[str] = field(default_factory=Counter)
     crashed: set[Site] = field(default_factory=set)
 
@@ -263,7 +265,9 @@ class World:
         crash = rng.random() < 0.5
         package = "collector/" if collector else "connector/"
         sites = [site for site in self.crash_sites if site[0].startswith(package)]
-        sites += [site for site in sites if site[1] in RARE] * 8
+        sites += [site for site in sites if site[1] in RARE] * 8 + [
+            site for site in sites if site[1] == self.focus
+        ] * 300
         site = rng.choice(sites) if sites and rng.random() < 0.3 else None
         hang = rng.choice(sites) if sites and rng.random() < 0.15 else None
         return Habits(
