@@ -76,7 +76,7 @@ TIERS = (
     Tier(
         name="histories",
         says="the store's code under interleavings, crashes and hostile trees",
-        budget=300,
+        budget=900,
         paths=("tests/histories", "tests/model", "tests/fuzz"),
     ),
     Tier(
@@ -97,7 +97,7 @@ TIERS = (
     Tier(
         name="node",
         says="a real node with real vLLM",
-        budget=1500,
+        budget=2100,
         prepare=("engine", "ensure"),
         paths=("tests/cluster",),
         marker="node",
