@@ -192,6 +192,8 @@ def test_a_preempted_request_without_pixels_ends_complete_though_its_entry_is_go
     colours = ("red", "blue", "yellow")
     uuids = {secrets.token_hex(32): picture(colour) for colour in colours}
     told = prime(fragile.encoder, uuids)
+    # 2,560 embeddings, more than its own cache holds; made beforehand, since they have to be there before a preemption.
+    others = [body([picture("white", size=LARGE) for _ in range(4)], max_tokens=1) for _ in range(10)]
     before, preempted = counters(fragile.engine), preemptions(fragile.engine)
     streams = [
         Stream(fragile.engine, without_pixels(uuid, told[uuid], **long_answer(n))) for n, uuid in enumerate(uuids)
@@ -200,8 +202,7 @@ def test_a_preempted_request_without_pixels_ends_complete_though_its_entry_is_go
         stream.begun.wait(timeout=60)
     for uuid in uuids:
         fragile.forget(uuid)
-    for _ in range(10):  # 2,560 embeddings: more than its own cache holds
-        assert post(fragile.engine, body([picture("white", size=LARGE) for _ in range(4)], max_tokens=1)).status == 200
+    assert {post(fragile.engine, request).status for request in others} == {200}
     assert [stream.end() for stream in streams] == [(LONG_ANSWER, True)] * 3
     assert preemptions(fragile.engine) > preempted, "nothing was preempted: the test shows nothing"
     after = counters(fragile.engine)
