@@ -30,7 +30,7 @@ class Mutation:
     new: str
     shows: frozenset[int]
     focus: str = ""
-    """A function at whose calls histories should crash and hang most: only then the defect shows soon."""
+    """A function at whose calls programs should hang: only then the defect shows soon."""
 
     @property
     def path(self) -> str:

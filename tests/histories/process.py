@@ -126,7 +126,7 @@ class Process:
             self._crash(operation, target)
         drawn = rng.random()
         if site is not None and site == habits.hang_site:
-            self.schedule.wait(self.schedule.log_uniform(*HANG))
+            self._stopped = self.schedule.log_uniform(*HANG)  # after the call; in it is what pauses do
         if drawn < habits.pause_chance / 2:
             self._stopped = self.schedule.log_uniform(*habits.pause)  # between this call and what follows it
         elif drawn < habits.pause_chance:

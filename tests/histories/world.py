@@ -114,7 +114,7 @@ class World:
     crash_sites: tuple[Site, ...] = ()
     """Where programs call the file system; some histories crash at one of them."""
     focus: str = ""
-    """A function at whose calls programs crash and hang most."""
+    """A function at whose calls programs hang."""
     counts: Counter[str] = field(default_factory=Counter)
     crashed: set[Site] = field(default_factory=set)
 
@@ -265,11 +265,10 @@ class World:
         crash = rng.random() < 0.5
         package = "collector/" if collector else "connector/"
         sites = [site for site in self.crash_sites if site[0].startswith(package)]
-        sites += [site for site in sites if site[1] in RARE] * 8 + [
-            site for site in sites if site[1] == self.focus
-        ] * 300
-        site = rng.choice(sites) if sites and rng.random() < 0.3 else None
-        hang = rng.choice(sites) if sites and rng.random() < 0.15 else None
+        sites += [site for site in sites if site[1] in RARE] * 8
+        focus = [site for site in sites if site[1] == self.focus]
+        site = rng.choice(sites) if sites and rng.random() < 0.3 and not focus else None
+        hang = rng.choice(focus or sites) if sites and (focus or rng.random() < 0.15) else None
         return Habits(
             pause_chance=rng.choice((0.0, 0.01, 0.05)),
             pause=rng.choice(((0.01, 2.0), (1.0, 120.0), (30.0, 1500.0))),
