@@ -57,14 +57,23 @@ class Summary:
         return json.dumps(vars(self) | {"crashed": sorted(self.crashed)})
 
 
-def play(start: int, end: int, *, first_only: bool = False, focus: str = "") -> Summary:
-    """Play seeds in this process, up to the first violation if that is all that is wanted."""
+def play(
+    start: int, end: int, *, first_only: bool = False, focus: str = "", crash: tuple[str, str, str] | None = None
+) -> Summary:
+    """Play seeds in this process.
+
+    Args:
+        first_only: Whether the first violation is all that is wanted.
+        focus: A function at whose calls programs hang.
+        crash: The one call at which programs crash, played until one did. None: at all of them, now and then.
+    """
     import histories.coarse  # noqa: F401 - before all that counts by buckets
     from histories.sites import call_sites
     from histories.world import World
 
     logging.disable(logging.CRITICAL)
-    sites, summary, began = tuple(sorted(call_sites())), Summary(), time.monotonic()
+    sites = (crash,) if crash else tuple(sorted(call_sites()))
+    summary, began = Summary(), time.monotonic()
     for seed in range(start, end):
         world = World(seed, crash_sites=sites, focus=focus).run()
         summary.seeds += 1
@@ -74,7 +83,7 @@ def play(start: int, end: int, *, first_only: bool = False, focus: str = "") -> 
         summary.events.update(world.oracle.events)
         summary.crashed |= world.crashed
         summary.violations += [(seed, number, text) for number, text in world.oracle.violations]
-        if first_only and summary.violations:
+        if (first_only and summary.violations) or crash in summary.crashed:
             break
     summary.seconds = time.monotonic() - began
     return summary
@@ -127,6 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=PROCESSES)
     parser.add_argument("--json", action="store_true", help="in this process, and print JSON")
     parser.add_argument("--mutate", type=int, default=None, help="number of a mutation; stop at the first violation")
+    parser.add_argument("--crash", metavar="MODULE:FUNCTION:CALL", help="crash at this call alone, until one did")
     given = parser.parse_args(arguments)
     first, colon, last = given.seeds.partition(":")
     start, end = (int(first), int(last)) if colon else (0, int(first))
@@ -139,9 +149,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if seed := os.environ.get("EPD_SEED"):
         start, end = int(seed), int(seed) + 1
     os.environ.setdefault("PYTHONHASHSEED", "0")
-    alone = given.json or bool(seed) or given.mutate is not None
+    module, _, call = (given.crash or "").partition(":")
+    function, _, call = call.partition(":")
+    crash = (module, function, call) if given.crash else None
+    alone = given.json or bool(seed) or crash is not None or given.mutate is not None
     summary = (
-        play(start, end, first_only=given.mutate is not None, focus=focus)
+        play(start, end, first_only=given.mutate is not None, focus=focus, crash=crash)
         if alone
         else play_all(start, end, processes=given.processes)
     )

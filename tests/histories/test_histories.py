@@ -5,17 +5,20 @@ A failure names the seed; `EPD_SEED=n python -m histories.play` replays it. `mak
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
 
 from histories.oracle import INVARIANTS
-from histories.play import Summary, play_all
+from histories.play import Summary, play_all, spawn
 from histories.sites import call_sites
 
 SEEDS = int(os.environ.get("EPD_SEEDS", "10000"))
 JUDGED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 19, 21, 22)
 """Invariants that histories judge; `test_stills.py` has the others, and 14, 18, 19 and 21 once more."""
+MORE_SEEDS = 3000
+"""Played at most to crash at a call that the others missed."""
 HAPPENS = (
     "condemned",
     "renamed",
@@ -65,7 +68,14 @@ def test_histories_contain(played: Summary, event: str) -> None:
 
 
 def test_every_call_of_the_file_system_was_a_crash_point(played: Summary) -> None:
-    assert call_sites() - played.crashed == set()
+    for site in sorted(call_sites() - played.crashed):  # those that few histories come to get histories of their own
+        process = spawn(0, MORE_SEEDS, "--crash", ":".join(site))
+        out, _ = process.communicate()
+        more = Summary()
+        more.add(json.loads(out))
+        print(f"{site} crashed at by seed {more.seeds - 1}")
+        assert site in more.crashed
+        assert more.violations == []
 
 
 def test_a_seed_is_one_history() -> None:

@@ -267,8 +267,9 @@ class World:
         sites = [site for site in self.crash_sites if site[0].startswith(package)]
         sites += [site for site in sites if site[1] in RARE] * 8
         focus = [site for site in sites if site[1] == self.focus]
-        site = rng.choice(sites) if sites and rng.random() < 0.3 and not focus else None
-        hang = rng.choice(focus or sites) if sites and (focus or rng.random() < 0.15) else None
+        sure = len(self.crash_sites) == 1
+        site = rng.choice(sites) if sites and not focus and (sure or rng.random() < 0.3) else None
+        hang = rng.choice(focus or sites) if sites and not sure and (focus or rng.random() < 0.15) else None
         return Habits(
             pause_chance=rng.choice((0.0, 0.01, 0.05)),
             pause=rng.choice(((0.01, 2.0), (1.0, 120.0), (30.0, 1500.0))),
