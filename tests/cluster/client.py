@@ -108,6 +108,16 @@ class Cluster:
         self.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec})
         return folder
 
+    def bring_claim(self, namespace: str, name: str, *, size: str = "1Gi") -> None:
+        """Makes the claim that a volume of `make_volume(..., claim=(namespace, name))` waits for."""
+        spec = {
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": "",
+            "resources": {"requests": {"storage": size}},
+        }
+        metadata = {"name": name, "namespace": namespace}
+        self.apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
+
     def delete_volume(self, name: str) -> None:
         """Deletes a volume of `make_volume` and its folder."""
         self.kubectl("delete", "persistentvolume", name, "--ignore-not-found", "--wait=false")

@@ -154,18 +154,7 @@ def brought(cluster: Cluster, namespace: str, claim: str, folder: Path | None = 
     if folder is not None:
         own.rmdir()
         own.symlink_to(folder)
-    cluster.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": claim, "namespace": namespace},
-            "spec": {
-                "accessModes": ["ReadWriteMany"],
-                "storageClassName": "",
-                "resources": {"requests": {"storage": "1Gi"}},
-            },
-        }
-    )
+    cluster.bring_claim(namespace, claim)
     return own
 
 

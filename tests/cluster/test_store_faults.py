@@ -88,18 +88,7 @@ def fragile(cluster: Cluster, namespace: str) -> Iterator[Fragile]:
     volume_name, claim = f"fragile-{secrets.token_hex(3)}", "fragile-cache"
     folder = cluster.make_volume(volume_name, claim=(namespace, claim))
     with fragile_volume(folder) as volume:
-        cluster.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "metadata": {"name": claim, "namespace": namespace},
-                "spec": {
-                    "accessModes": ["ReadWriteMany"],
-                    "storageClassName": "",
-                    "resources": {"requests": {"storage": "1Gi"}},
-                },
-            }
-        )
+        cluster.bring_claim(namespace, claim)
         epd = Deployed(cluster.kubectl, namespace, NAME)
         epd.apply(manifest(claim))
         epd.wait_ready()
