@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 from epd.proxy.errors import InvalidRequestError
 from epd.proxy.identifiers import HashAlgorithm, digest
+from epd.proxy.intake import LiftedBody
 from epd.proxy.media import KINDS, MediaItem, MediaPolicy, parse_media
 
 CHAT_PATH: Final = "/v1/chat/completions"
@@ -77,7 +78,7 @@ class ParsedRequest:
         return b"".join([*pieces, self.body[written:]])
 
 
-def parse_chat(body: bytes | bytearray, *, policy: MediaPolicy) -> ParsedRequest:
+def parse_chat(body: bytes | bytearray | LiftedBody, *, policy: MediaPolicy) -> ParsedRequest:
     """Parse the body of `POST /v1/chat/completions`. Raises InvalidRequestError with the path of what is wrong."""
     document = _load(body)
     _clean(document)
@@ -106,7 +107,7 @@ def parse_chat(body: bytes | bytearray, *, policy: MediaPolicy) -> ParsedRequest
     )
 
 
-def parse_completion(body: bytes | bytearray) -> ParsedRequest:
+def parse_completion(body: bytes | bytearray | LiftedBody) -> ParsedRequest:
     """Parse the body of `POST /v1/completions`, which is text or token ids only. Raises InvalidRequestError."""
     document = _load(body)
     _clean(document)
@@ -204,7 +205,8 @@ def _clean(document: dict[str, Any]) -> None:
             extra.pop(name, None)
 
 
-def _load(body: bytes | bytearray) -> dict[str, Any]:
+def _load(given: bytes | bytearray | LiftedBody) -> dict[str, Any]:
+    body = given.skeleton if isinstance(given, LiftedBody) else given
     # a value has at least its mark and one more byte, so small bodies need no count
     if len(body) > 2 * VALUES_LIMIT and sum(body.count(mark) for mark in b",[{") > VALUES_LIMIT:
         raise InvalidRequestError("the body has too many values", code="invalid_json")
