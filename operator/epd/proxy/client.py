@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Final, Self
 
 import aiohttp
 
-from epd.proxy.transport import Call, Cause, TransportError
+from epd.proxy.transport import Call, Cause, Sink, TransportError
 
 KEEPALIVE_SECONDS: Final = 2.5
 """Half of the 5 s after which vLLM's server closes an idle connection (VLLM_HTTP_TIMEOUT_KEEP_ALIVE), so that none is
@@ -27,6 +28,10 @@ class HttpAnswer:
         self._response = response
         self.status = response.status
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in response.headers.items()}
+        self._sink: Sink
+        self._pump: asyncio.Task[None] | None = None
+        self._flowing = asyncio.Event()
+        self._flowing.set()
 
     async def read(self) -> bytes:
         """Read the whole body."""
@@ -35,15 +40,36 @@ class HttpAnswer:
         except _DISCONNECTS as error:
             raise TransportError(Cause.DISCONNECTED, str(error)) from error
 
-    async def read_chunk(self) -> bytes:
-        """Return what has come since the last call, b"" at the end."""
+    def relay(self, sink: Sink) -> None:
+        """Push the body into `sink` from a task."""
+        self._sink = sink
+        if self._pump is None:
+            self._pump = asyncio.create_task(self._push())
+        elif self._pump.done():
+            sink.end()
+
+    async def _push(self) -> None:
         try:
-            return await self._response.content.readany()
+            while chunk := await self._response.content.readany():
+                self._sink.write(chunk)
+                await self._flowing.wait()
         except _DISCONNECTS as error:
-            raise TransportError(Cause.DISCONNECTED, str(error)) from error
+            self._sink.fail(TransportError(Cause.DISCONNECTED, str(error)))
+        else:
+            self._sink.end()
+
+    def pause(self) -> None:
+        """Stop the task."""
+        self._flowing.clear()
+
+    def resume(self) -> None:
+        """Let the task go on."""
+        self._flowing.set()
 
     def close(self) -> None:
         """Break the connection, unless the body was read to its end: then aiohttp has taken it back already."""
+        if self._pump is not None:
+            self._pump.cancel()
         self._response.close()
 
 
@@ -67,7 +93,7 @@ class HttpTransport:
             response = await self._session.request(
                 call.method,
                 call.address + call.path,
-                data=call.body or None,
+                data=(call.body if isinstance(call.body, bytes) else b"".join(call.body)) or None,
                 headers=call.headers,
                 allow_redirects=False,
             )

@@ -17,8 +17,8 @@ from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member
 from epd.proxy.requests import ParsedRequest, strip_answer
 from epd.proxy.routing import InFlight
-from epd.proxy.stream import EventFilter, StreamHead, Verdict
-from epd.proxy.transport import Answer, Call, Cause, Reply, Transport, TransportError
+from epd.proxy.stream import HEAD_LIMIT_BYTES, EventFilter, StreamHead, Verdict
+from epd.proxy.transport import Answer, Call, Cause, Reply, Sink, Transport, TransportError
 
 EVENT_STREAM: Final = "text/event-stream"
 _PASSED_ON: Final = ("content-type", "content-encoding", "retry-after", "cache-control")
@@ -45,39 +45,175 @@ class Attempt:
     reply: Reply | None
 
 
-class EngineStream:
-    """The body of a streamed answer, from the bytes held back on.
+class HeadSink:
+    """Takes the head of a stream until it shows content or an error, and what comes before its successor takes over."""
 
-    Owns, through `held`, the connection and the engine's place in the load.
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.head = StreamHead()
+
+    async def decided(self) -> StreamHead:
+        """Wait for a verdict, or for the end of a stream that gave none. Raises TransportError."""
+        self._answer.relay(self)
+        await self._decided
+        return self.head
+
+    def write(self, data: bytes) -> None:
+        """Look for the verdict."""
+        if self.head.feed(data) is not Verdict.PENDING:
+            self._decide()
+        if len(self.head.held) > HEAD_LIMIT_BYTES:
+            self._answer.pause()
+
+    def end(self) -> None:
+        """A stream without content is passed on as it is."""
+        self._decide()
+
+    def fail(self, error: TransportError) -> None:
+        """Fail the attempt; once the verdict is there, the successor hears of it."""
+        if not self._decided.done():
+            self._decided.set_exception(error)
+
+    def _decide(self) -> None:
+        if not self._decided.done():
+            self._decided.set_result(None)
+
+
+class EngineStream:
+    """The body of a streamed answer, from the bytes held back on: whole events, pushed on as they come.
+
+    Owns, through `held`, the connection and the engine's place in the load. Fails the sink with Cause.TIMEOUT when the
+    engine is silent for `idle_seconds` or the time of the monotonic clock is past `deadline`. A paused engine is never
+    silent.
     """
 
     def __init__(self, *, answer: Answer, head: bytes, deadline: float, idle_seconds: float, held: ExitStack) -> None:
         self._answer = answer
-        self._pending = head
+        self._head = head
         self._deadline = deadline
         self._idle_seconds = idle_seconds
         self._held = held
         self._events = EventFilter()
+        self._sink: Sink | None = None
+        self._paused = False
+        self._last = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._pulled: PulledBody | None = None
+
+    def relay(self, sink: Sink) -> None:
+        """Push the events into `sink`."""
+        self._sink = sink
+        self._last = time.monotonic()
+        self._arm(self._last)
+        self.write(self._head)
+        self._head = b""
+        if not self._paused:
+            self._answer.resume()
+        self._answer.relay(self)
 
     async def read_chunk(self) -> bytes:
         """Return the next whole events, b"" at the end. Raises TransportError if it breaks off or is silent."""
-        chunk, self._pending = self._pending, b""
-        while chunk := chunk or await self._next():
-            if data := self._events.feed(chunk):
-                return data
-            chunk = b""
-        return self._events.finish()
+        if self._pulled is None:
+            self._pulled = PulledBody(self)
+            self.relay(self._pulled)
+        return await self._pulled.read_chunk()
 
-    async def _next(self) -> bytes:
-        try:
-            async with asyncio.timeout(min(self._idle_seconds, self._deadline - time.monotonic())):
-                return await self._answer.read_chunk()
-        except TimeoutError:
-            raise TransportError(Cause.TIMEOUT, "the engine was silent or the request took too long") from None
+    def write(self, data: bytes) -> None:
+        """Take bytes of the engine."""
+        self._last = time.monotonic()
+        if self._sink is not None and (data := self._events.feed(data)):
+            self._sink.write(data)
+
+    def end(self) -> None:
+        """The engine's answer is complete."""
+        self._disarm()
+        if self._sink is not None:
+            if rest := self._events.finish():
+                self._sink.write(rest)
+            self._sink.end()
+
+    def fail(self, error: TransportError) -> None:
+        """The engine's answer broke off."""
+        self._disarm()
+        if self._sink is not None:
+            self._sink.fail(error)
+
+    def pause(self) -> None:
+        """Read no more from the engine."""
+        self._paused = True
+        self._answer.pause()
+
+    def resume(self) -> None:
+        """Read on."""
+        self._paused = False
+        self._last = time.monotonic()
+        self._answer.resume()
 
     def close(self) -> None:
         """Break the engine's connection unless its answer has ended, which aborts its work."""
+        self._disarm()
+        self._sink = None
         self._held.close()
+
+    def _arm(self, now: float) -> None:
+        due = min(self._last + self._idle_seconds, self._deadline)
+        self._timer = asyncio.get_running_loop().call_later(due - now, self._check)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        now = time.monotonic()
+        if self._paused:
+            self._last = now
+        if now < min(self._last + self._idle_seconds, self._deadline):
+            self._arm(now)
+            return
+        self._answer.close()
+        self.fail(TransportError(Cause.TIMEOUT, "the engine was silent or the request took too long"))
+
+
+class PulledBody:
+    """A sink that is read from, for a data port that pulls."""
+
+    def __init__(self, stream: EngineStream) -> None:
+        self._stream = stream
+        self._data = bytearray()
+        self._over: TransportError | bool = False
+        self._changed = asyncio.Event()
+
+    async def read_chunk(self) -> bytes:
+        """Return what has come."""
+        self._stream.resume()
+        while not self._data:
+            if isinstance(self._over, TransportError):
+                raise self._over
+            if self._over:
+                return b""
+            self._changed.clear()
+            await self._changed.wait()
+        data = bytes(self._data)
+        self._data.clear()
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Keep bytes; no more than these until they are read."""
+        self._data += data
+        self._changed.set()
+        self._stream.pause()
+
+    def end(self) -> None:
+        """The end is there."""
+        self._over = True
+        self._changed.set()
+
+    def fail(self, error: TransportError) -> None:
+        """It broke off."""
+        self._over = error
+        self._changed.set()
 
 
 class PrefillSide:
@@ -113,9 +249,7 @@ class PrefillSide:
             body = strip_answer(await answer.read())
             cause = Cause.STATUS if answer.status >= 500 else None
             return Attempt(cause, Reply(status=answer.status, headers=headers, body=body))
-        head = StreamHead()
-        while head.verdict is Verdict.PENDING and (chunk := await answer.read_chunk()):
-            head.feed(chunk)
+        head = await HeadSink(answer).decided()
         if head.verdict is Verdict.ERROR:
             # a 4xx is about the request and would be the same elsewhere
             cause = Cause.STREAM_ERROR if head.error_status >= 500 else None

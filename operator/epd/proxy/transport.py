@@ -1,6 +1,7 @@
 """What the course of a request needs from a transport. Interfaces and values only.
 
-The implementation is exchangeable: `client.py` today.
+Bytes move by callbacks: whoever has a body pushes it into a `Sink`, and the sink pauses it. The implementation is
+exchangeable; `pool.py` is the one in use.
 """
 
 from __future__ import annotations
@@ -10,6 +11,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+Buffer = bytes | bytearray | memoryview
+Body = bytes | tuple[Buffer, ...]
+"""A whole body, in pieces where joining them would copy media."""
+
 
 class Cause(StrEnum):
     """Why an engine gave no usable answer; a label value of metrics."""
@@ -17,7 +22,9 @@ class Cause(StrEnum):
     REFUSED = "refused"
     """No connection came about; the engine has seen nothing."""
     DISCONNECTED = "disconnected"
-    """The connection broke; a kept connection that the engine had closed looks the same."""
+    """The connection broke before the answer was complete."""
+    PROTOCOL = "protocol"
+    """What came is no HTTP/1.1 answer, or has no end within reason."""
     TIMEOUT = "timeout"
     STATUS = "status"
     STREAM_ERROR = "stream-error"
@@ -31,19 +38,39 @@ class TransportError(Exception):
         self.cause = cause
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Call:
-    """One request to an engine. `address` is the engine's base URL, `path` starts with a slash."""
+    """One request to an engine. `path` starts with a slash and may have a query.
+
+    `address` is the engine's base URL: `http://host:port`, `https://host:port`, or `unix:/path/of/socket`. A transport
+    only reads a call. (It is not frozen, which would triple the time that making one takes.)
+    """
 
     address: str
     path: str
     method: str = "POST"
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
+    body: Body = b""
+
+
+class Sink(Protocol):
+    """Gets a body by callbacks: any number of `write`, then one `end` or one `fail`. None of them may raise."""
+
+    def write(self, data: bytes) -> None:
+        """Take the next bytes, which are never empty."""
+
+    def end(self) -> None:
+        """The body is complete."""
+
+    def fail(self, error: TransportError) -> None:
+        """The body broke off: the sink must not make it look complete."""
 
 
 class Answer(Protocol):
-    """An engine's answer whose head has arrived. Header names are lower case."""
+    """An engine's answer whose head has arrived. Header names are lower case.
+
+    The body is either read or relayed. Until one of them is asked for, a bounded part of it waits in memory.
+    """
 
     status: int
     headers: Mapping[str, str]
@@ -51,11 +78,20 @@ class Answer(Protocol):
     async def read(self) -> bytes:
         """Read the whole body. Raises TransportError."""
 
-    async def read_chunk(self) -> bytes:
-        """Return the next bytes of the body as they come, b"" at its end. Raises TransportError."""
+    def relay(self, sink: Sink) -> None:
+        """Push what has come and all that comes into `sink`, beginning within this call.
+
+        Another call hands over to another sink, which gets only what comes from then on, and the end in any case.
+        """
+
+    def pause(self) -> None:
+        """Read no more from the engine for now; what one read brought may still be pushed."""
+
+    def resume(self) -> None:
+        """Read on."""
 
     def close(self) -> None:
-        """Give the connection back if the body was read to its end, else break it, which aborts the engine's work."""
+        """Break the connection unless the answer is complete, which aborts the engine's work. No sink hears of it."""
 
 
 class Transport(Protocol):
@@ -66,13 +102,22 @@ class Transport(Protocol):
 
 
 class ReplyStream(Protocol):
-    """The body of a streamed reply."""
+    """The body of a streamed reply, as the data port drives it."""
 
     async def read_chunk(self) -> bytes:
         """Return the next bytes for the client, b"" at the end. Raises TransportError."""
 
+    def relay(self, sink: Sink) -> None:
+        """Push the body into `sink`, beginning within this call. Called once."""
+
+    def pause(self) -> None:
+        """Push no more for now, but for what is on its way."""
+
+    def resume(self) -> None:
+        """Push on."""
+
     def close(self) -> None:
-        """Let go of everything behind the stream; safe to call more than once."""
+        """Let go of everything behind the stream, whether it has ended or not; safe to call more than once."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -19,12 +19,29 @@ from epd.proxy.prefill import Arrival
 from epd.proxy.requests import CHAT_PATH, parse_chat
 from epd.proxy.routing import InFlight
 from epd.proxy.settings import EncoderFailurePolicy, Limits
-from epd.proxy.transport import Call, Cause, TransportError
+from epd.proxy.transport import Body, Call, Cause, Sink, TransportError
 
 STREAM = {"content-type": "text/event-stream"}
 JSON = {"content-type": "application/json"}
 ROLE_CHUNK = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'
 CONTENT = b'data: {"choices":[{"delta":{"content":"red"}}]}\n\n'
+
+
+@dataclass
+class Collected:
+    """A sink that keeps all; `over` has the end, or the error."""
+
+    body: bytearray
+    over: asyncio.Future[None]
+
+    def write(self, data: bytes) -> None:
+        self.body += data
+
+    def end(self) -> None:
+        self.over.set_result(None)
+
+    def fail(self, error: TransportError) -> None:
+        self.over.set_exception(error)
 
 
 @dataclass
@@ -35,26 +52,46 @@ class Scripted:
     headers: Mapping[str, str] = field(default_factory=lambda: JSON)
     chunks: list[bytes | TransportError | None] = field(default_factory=list)
     closed: int = 0
+    paused: bool = False
+    sink: Sink | None = None
 
     async def read(self) -> bytes:
-        body = b""
-        while chunk := await self.read_chunk():
-            body += chunk
-        return body
+        body, broke = bytearray(), asyncio.get_running_loop().create_future()
+        self.relay(Collected(body, broke))
+        await broke
+        return bytes(body)
 
-    async def read_chunk(self) -> bytes:
-        if not self.chunks:
-            return b""
-        chunk = self.chunks.pop(0)
-        if chunk is None:
-            await asyncio.Event().wait()
-        if isinstance(chunk, TransportError):
-            raise chunk
-        assert chunk is not None
-        return chunk
+    def relay(self, sink: Sink) -> None:
+        self.sink = sink
+        self._push()
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        self._push()
+
+    def _push(self) -> None:
+        while self.sink is not None and not self.paused and not self.closed:
+            if not self.chunks:
+                self.sink.end()
+                return
+            chunk = self.chunks[0]
+            if chunk is None:
+                return
+            if isinstance(chunk, TransportError):
+                self.sink.fail(chunk)
+                return
+            del self.chunks[0]
+            self.sink.write(chunk)
 
     def close(self) -> None:
         self.closed += 1
+
+
+def joined(body: Body) -> bytes:
+    return body if isinstance(body, bytes) else b"".join(body)
 
 
 def document(value: Any, status: int = 200) -> Scripted:
@@ -89,7 +126,7 @@ class Engines:
 
     async def send(self, call: Call) -> Scripted:
         name = call.address.removeprefix("http://")
-        self.calls.append((name, json.loads(call.body or b"{}")))
+        self.calls.append((name, json.loads(joined(call.body) or b"{}")))
         script = self.scripts[name]
         answer = script.pop(0) if script else self._usual(name, call)
         try:
@@ -110,7 +147,7 @@ class Engines:
     def _usual(self, name: str, call: Call) -> Scripted:
         if not name.startswith("e"):
             return document({"choices": [{"message": {"content": "red"}}]})
-        parts = json.loads(call.body)["messages"][0]["content"]
+        parts = json.loads(joined(call.body))["messages"][0]["content"]
         return document({"ec_transfer_params": {part["uuid"]: encoded(n) for n, part in enumerate(parts)}})
 
     def called(self) -> list[str]:

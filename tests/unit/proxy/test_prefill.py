@@ -31,7 +31,7 @@ async def test_a_stream_starts_with_all_that_was_held_back_and_loses_transfer_fi
     b = bench(D0, scripts={"d0": [streamed(ROLE_CHUNK[:9], ROLE_CHUNK[9:], CONTENT, CONTENT + LAST, DONE)]})
     outcome = await attempt(b)
     assert outcome.cause is None
-    assert await read_all(outcome) == [ROLE_CHUNK + CONTENT, CONTENT + b'data: {"choices":[]}\n\n', DONE]
+    assert b"".join(await read_all(outcome)) == ROLE_CHUNK + CONTENT + CONTENT + b'data: {"choices":[]}\n\n' + DONE
 
 
 async def test_a_stream_holds_its_place_until_it_is_closed() -> None:
