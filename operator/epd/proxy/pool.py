@@ -1,0 +1,216 @@
+"""Connections to engines: opened when needed, kept for the next call, closed before the engine would.
+
+Sends calls over them, each once; once more only where a kept connection turns out to have been closed. Chooses no
+engine and bounds no load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+from epd.proxy.transport import Call, Cause, TransportError
+from epd.proxy.upstream import EngineAnswer, EngineConnection
+
+KEEPALIVE_SECONDS: Final = 2.5
+"""Half of the 5 s after which vLLM's server closes an idle connection (VLLM_HTTP_TIMEOUT_KEEP_ALIVE), so that none is
+used that is just being closed."""
+CONNECT_SECONDS: Final = 5
+"""Connecting within a cluster takes milliseconds; two lost SYNs (1 s + 2 s) are survived."""
+STALE_SECONDS: Final = 1.0
+"""That a connection had been closed shows within a round trip. One that breaks later than this had an engine that died,
+perhaps of the request, so only the caller may decide whether another engine gets it."""
+SWEEP_SECONDS: Final = 0.1
+"""Least time between two searches for connections that were idle for too long."""
+
+_LIFE_SIGNS: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""A node that vanishes closes no connection. So its engines are given up after 30 s instead of the request's time."""
+_BODYLESS: Final = frozenset({"GET", "HEAD"})
+
+FIXED_LINES: Final = 4
+"""The request line, `host`, `accept`, and the empty one."""
+
+Connect = Callable[[Callable[[], EngineConnection]], Awaitable[tuple[Any, EngineConnection]]]
+
+
+class _Engine:
+    """One address: how to connect, the lines that each head to it has, and its connections."""
+
+    __slots__ = ("address", "connect", "kept", "lines", "open")
+
+    def __init__(self, address: str, *, host: str, connect: Connect) -> None:
+        self.address = address
+        self.connect = connect
+        self.lines = f"host: {host}\r\naccept: */*\r\n"
+        self.kept: deque[EngineConnection] = deque()
+        """Idle connections, those that are idle for longest first."""
+        self.open = 0
+
+
+class HttpTransport:
+    """A pool of connections to engines.
+
+    `tls` is for addresses with https. `on_reconnect` is called for each call that is sent again because its connection
+    was closed. `opened` counts all connections that were opened.
+    """
+
+    def __init__(self, *, tls: ssl.SSLContext | None = None, on_reconnect: Callable[[], None] = lambda: None) -> None:
+        self.opened = 0
+        self._tls = tls
+        self._on_reconnect = on_reconnect
+        self._engines: dict[str, _Engine] = {}
+        self._connections: set[EngineConnection] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+
+    async def send(self, call: Call) -> EngineAnswer:
+        """Send and wait for the head of the answer. Raises ValueError for a call that can't be written as HTTP."""
+        engine = self._engines.get(call.address) or self._engine(call.address)
+        size = len(call.body) if isinstance(call.body, bytes) else sum(map(len, call.body))
+        head = _head(call, engine.lines, size)
+        stale = None
+        if (kept := _take(engine)) is not None:
+            begun = time.monotonic()
+            try:
+                return await _ask(kept, call, head, size)
+            except TransportError as error:
+                if kept.heard or time.monotonic() - begun > STALE_SECONDS:
+                    raise
+                stale = error
+            self._on_reconnect()
+        try:
+            connection = await self._connect(engine)
+        except TransportError as error:
+            # the engine may have seen the call, so it is not one that was refused
+            raise stale or error from error
+        return await _ask(connection, call, head, size)
+
+    def close(self) -> None:
+        """Break all connections."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for connection in tuple(self._connections):
+            connection.abort()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def _engine(self, address: str) -> _Engine:
+        loop = asyncio.get_running_loop()
+        if address.startswith("unix:"):
+            unix = partial(loop.create_unix_connection, path=address.removeprefix("unix:"))
+            engine = _Engine(address, host="localhost", connect=unix)
+        else:
+            parts = urlsplit(address)
+            secure = parts.scheme == "https"
+            if secure and self._tls is None:
+                raise TransportError(Cause.REFUSED, f"{address}: no TLS to engines is configured")
+            connect = partial(
+                loop.create_connection,
+                host=parts.hostname,
+                port=parts.port or (443 if secure else 80),
+                ssl=self._tls if secure else None,
+            )
+            engine = _Engine(address, host=parts.netloc.rpartition("@")[2], connect=connect)
+        self._engines[address] = engine
+        return engine
+
+    async def _connect(self, engine: _Engine) -> EngineConnection:
+        factory = partial(EngineConnection, on_free=partial(self._keep, engine), on_lost=partial(self._lost, engine))
+        engine.open += 1
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                transport, connection = await engine.connect(factory)
+        except BaseException as error:
+            self._count_out(engine)
+            if isinstance(error, (OSError, UnicodeError)):
+                raise TransportError(Cause.REFUSED, str(error) or f"no connection in {CONNECT_SECONDS} s") from error
+            raise
+        self.opened += 1
+        self._connections.add(connection)
+        _watch_over(transport.get_extra_info("socket"))
+        return connection
+
+    def _keep(self, engine: _Engine, connection: EngineConnection) -> None:
+        connection.idle_since = time.monotonic()
+        engine.kept.append(connection)
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(KEEPALIVE_SECONDS, self._close_idle)
+
+    def _lost(self, engine: _Engine, connection: EngineConnection) -> None:
+        if connection not in self._connections:
+            return  # it broke before it was ours
+        self._connections.discard(connection)
+        if connection in engine.kept:
+            engine.kept.remove(connection)
+        self._count_out(engine)
+
+    def _count_out(self, engine: _Engine) -> None:
+        """Forget an address that nothing is left of: pods come and go."""
+        engine.open -= 1
+        if not engine.open:
+            self._engines.pop(engine.address, None)
+
+    def _close_idle(self) -> None:
+        now = time.monotonic()
+        oldest = now
+        for engine in self._engines.values():
+            while engine.kept and engine.kept[0].idle_since <= now - KEEPALIVE_SECONDS:
+                engine.kept.popleft().abort()
+            if engine.kept:
+                oldest = min(oldest, engine.kept[0].idle_since)
+        wait = max(SWEEP_SECONDS, oldest + KEEPALIVE_SECONDS - now)
+        idle = any(engine.kept for engine in self._engines.values())
+        self._sweep = asyncio.get_running_loop().call_later(wait, self._close_idle) if idle else None
+
+
+async def _ask(connection: EngineConnection, call: Call, head: bytes, size: int) -> EngineAnswer:
+    answer = connection.ask(head, call.body, size, bodyless=call.method == "HEAD")
+    try:
+        await answer.arrived
+    except asyncio.CancelledError:
+        answer.close()
+        raise
+    return answer
+
+
+def _take(engine: _Engine) -> EngineConnection | None:
+    """Take the connection that was used last: the others may then grow old and go."""
+    while engine.kept:
+        connection = engine.kept.pop()
+        if not connection.closed and time.monotonic() - connection.idle_since < KEEPALIVE_SECONDS:
+            return connection
+        connection.abort()
+    return None
+
+
+def _head(call: Call, fixed: str, size: int) -> bytes:
+    """Write the head of a request. Raises ValueError where a value would end its line."""
+    headers: Mapping[str, str] = call.headers
+    length = f"content-length: {size}\r\n" if size or call.method not in _BODYLESS else ""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    text = f"{call.method} {call.path} HTTP/1.1\r\n{fixed}{lines}{length}\r\n"
+    ends = len(headers) + FIXED_LINES + bool(length)
+    if not text.count("\n") == text.count("\r") == ends or "\0" in text or " " in call.path:
+        raise ValueError("a header or path has characters that HTTP has no room for")
+    return text.encode("latin-1")
+
+
+def _watch_over(sock: socket.socket | None) -> None:
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _LIFE_SIGNS.items():
+        if hasattr(socket, name):  # not everywhere that Python runs
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

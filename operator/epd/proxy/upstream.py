@@ -1,0 +1,384 @@
+"""One connection to an engine and the answers that come over it: HTTP/1.1 on asyncio's callbacks, parsed by httptools.
+
+Opens no connection, keeps none for later and retries nothing (`pool.py` does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum, auto
+from typing import Final, cast
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from epd.proxy.transport import Body, Buffer, Cause, Sink, TransportError
+
+WAITING_BYTES: Final = 256 * 1024
+"""How much of an answer waits in memory for somebody to take it, before the connection is paused: one read's worth."""
+HEAD_BYTES: Final = 64 * 1024
+"""Bound of the headers of an answer: 16 times what NGINX takes."""
+HEADER_SIGNS: Final = 4
+"""A colon, a space and the end of the line."""
+OVERHEAD_BYTES: Final = 2 * HEAD_BYTES
+"""Bound of what comes without a byte of body: interim answers, a head with much white space, trailers."""
+JOINED_BYTES: Final = 64 * 1024
+"""Up to here head and body are copied together (5 us at most), which spares a system call; more is never copied here.
+It also is how much asyncio keeps in a transport before it pauses its writer."""
+BATCH_BYTES: Final = 256 * 1024
+"""How much of a large body is handed to the transport at once. More than the kernel takes at a time saves nothing, and
+asyncio before Python 3.12 joins what `writelines` gets."""
+
+_BODYLESS: Final = frozenset({204, 304})
+
+
+class _Stage(Enum):
+    HEAD = auto()
+    BODY = auto()
+    COMPLETE = auto()
+
+
+class EngineAnswer:
+    """An answer over one connection. Its connection calls `push`, then `complete` or `fail`; the rest is `Answer`."""
+
+    __slots__ = (
+        "_closed",
+        "_connection",
+        "_error",
+        "_held_back",
+        "_parts",
+        "_reader",
+        "_sink",
+        "_size",
+        "arrived",
+        "headers",
+        "status",
+    )
+
+    def __init__(self, connection: EngineConnection, arrived: asyncio.Future[None]) -> None:
+        self.status = 0
+        self.headers: Mapping[str, str] = {}
+        self.arrived = arrived
+        """Done when the head is there; fails with TransportError."""
+        self._connection: EngineConnection | None = connection
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._held_back = False
+        self._sink: Sink | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._error: TransportError | None = None
+        self._closed = False
+
+    async def read(self) -> bytes:
+        """Read the whole body."""
+        if self._error is not None:
+            raise self._error
+        if self._connection is not None:
+            self._reader = asyncio.get_running_loop().create_future()
+            self._let_go()
+            await self._reader
+        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+
+    def relay(self, sink: Sink) -> None:
+        """Push what has come and all that comes into `sink`."""
+        self._sink = sink
+        if self._parts:
+            data = b"".join(self._parts)
+            self._parts.clear()
+            sink.write(data)
+        if self._closed:
+            return
+        if self._connection is not None:
+            self._let_go()
+        elif self._error is not None:
+            sink.fail(self._error)
+        else:
+            sink.end()
+
+    def pause(self) -> None:
+        """Read no more for now."""
+        if self._connection is not None:
+            self._connection.pause()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._connection is not None:
+            self._connection.resume()
+
+    def close(self) -> None:
+        """Break the connection unless the answer is complete."""
+        self._closed = True
+        self._sink = None
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.abort()
+
+    def push(self, data: bytes) -> None:
+        """Pass on or keep the next bytes of the body."""
+        if self._sink is not None:
+            self._sink.write(data)
+            return
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size > WAITING_BYTES and self._reader is None and not self._held_back:
+            self._held_back = True
+            self.pause()
+
+    def complete(self) -> None:
+        """The body has come to its end."""
+        self._connection = None
+        if self._sink is not None:
+            self._sink.end()
+        elif self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def fail(self, error: TransportError) -> None:
+        """The answer will never be complete."""
+        self._connection = None
+        self._error = error
+        if not self.arrived.done():
+            self.arrived.set_exception(error)
+        elif self._sink is not None:
+            self._sink.fail(error)
+        elif self._reader is not None and not self._reader.done():
+            self._reader.set_exception(error)
+
+    def _let_go(self) -> None:
+        """Read on, if it was our own bound that paused the connection."""
+        if self._held_back:
+            self._held_back = False
+            self.resume()
+
+
+class EngineConnection(asyncio.Protocol):
+    """Carries one request at a time.
+
+    `on_free` is called when an answer is complete and the connection can carry another request, `on_lost` once when it
+    is gone.
+    """
+
+    def __init__(
+        self, *, on_free: Callable[[EngineConnection], None], on_lost: Callable[[EngineConnection], None]
+    ) -> None:
+        self.idle_since = 0.0
+        """For the owner's use."""
+        self.heard = False
+        """Whether anything has come since the last request began."""
+        self._on_free = on_free
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._lost = False
+        self._parser = HttpResponseParser(self)
+        self._answer: EngineAnswer | None = None
+        self._stage = _Stage.HEAD
+        self._headers: dict[str, str] = {}
+        self._bodyless = False
+        self._keep = False
+        self._parts: list[bytes] = []
+        self._head = 0
+        self._overhead = 0
+        self._paused = False
+        self._unsent: Iterator[list[Buffer]] | None = None
+        self._large = False
+        self._full = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether no request can be sent any more."""
+        return self._lost or self._transport.is_closing()
+
+    def ask(self, head: bytes, body: Body, size: int, *, bodyless: bool = False) -> EngineAnswer:
+        """Send a request whose body has `size` bytes. The answer to a `bodyless` one ends with its head (HEAD)."""
+        answer = self._answer = EngineAnswer(self, self._loop.create_future())
+        self._stage = _Stage.HEAD
+        self._headers = {}
+        self._bodyless = bodyless
+        self._head = self._overhead = 0
+        self.heard = False
+        self._large = size > JOINED_BYTES
+        if self._large:
+            self._unsent = _batches(head, body)
+            self._write_on()
+        else:
+            self._transport.write(head + body if isinstance(body, bytes) else b"".join((head, *body)))
+        return answer
+
+    def pause(self) -> None:
+        """Stop reading."""
+        if not self._paused and not self.closed:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._paused and not self.closed:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def abort(self) -> None:
+        """Close at once; nobody hears of the answer any more."""
+        self._answer = None
+        self._unsent = None
+        if not self._lost:
+            self._transport.abort()
+
+    # asyncio calls these
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin idle."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, then hand on what this read brought, all of it at once."""
+        answer = self._answer
+        if answer is None:
+            # nobody has asked: whatever this is, the next answer must not begin with it
+            self.abort()
+            return
+        self.heard = True
+        defect = None
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            defect = error
+        if self._stage is _Stage.HEAD:
+            self._overhead += len(data)
+        elif not answer.arrived.done():
+            answer.arrived.set_result(None)
+        if self._parts:
+            body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+            self._parts.clear()
+            self._overhead = 0
+            answer.push(body)
+        elif self._stage is _Stage.BODY:
+            self._overhead += len(data)
+        if self._answer is not answer:
+            return  # closed by who got the bytes
+        if self._stage is _Stage.COMPLETE:
+            self._finish(answer, reusable=defect is None)
+        elif defect is not None or self._overhead > OVERHEAD_BYTES:
+            self._break(TransportError(Cause.PROTOCOL, f"no HTTP/1.1: {defect or 'a head without end'}"))
+
+    def eof_received(self) -> None:
+        """Take the end of the engine's side for the end of the connection, unsent or not."""
+        self._end(None)
+        self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the owner, and whoever waits for the answer."""
+        self._lost = True
+        self._on_lost(self)
+        self._end(exc)
+
+    def pause_writing(self) -> None:
+        """Hold the rest of the body."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """Send more of it."""
+        self._full = False
+        self._write_on()
+
+    # httptools calls these
+
+    def on_message_begin(self) -> None:
+        """Notice bytes after the end of an answer, which belong to nobody."""
+        if self._stage is _Stage.COMPLETE:
+            self._keep = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header. Trailers are dropped."""
+        if self._stage is not _Stage.HEAD or self._answer is None:
+            return
+        self._head += len(name) + len(value) + HEADER_SIGNS
+        if self._head > HEAD_BYTES:
+            raise ValueError("the head is too large")
+        headers, key, text = self._headers, name.decode("latin-1").lower(), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+
+    def on_headers_complete(self) -> None:
+        """Keep the status; an interim answer (1xx) is none."""
+        if self._stage is not _Stage.HEAD or self._answer is None:
+            return
+        status = self._parser.get_status_code()
+        if status < 200:
+            self._headers = {}
+            return
+        self._answer.status = status
+        self._answer.headers = self._headers
+        self._stage = _Stage.COMPLETE if self._bodyless else _Stage.BODY
+        # the parser takes what follows a HEAD's answer for its body, so it can't go on with another
+        self._keep = False
+
+    def on_body(self, data: bytes) -> None:
+        """Keep a piece of the body until all of this read is parsed."""
+        if self._stage is _Stage.BODY:
+            self._parts.append(data)
+
+    def on_message_complete(self) -> None:
+        """Note the end; the parser knows only now whether the connection may be kept."""
+        if self._stage is _Stage.BODY:
+            self._stage = _Stage.COMPLETE
+            self._keep = self._parser.should_keep_alive()
+
+    # ours
+
+    def _finish(self, answer: EngineAnswer, *, reusable: bool) -> None:
+        self._answer = None
+        unsent = self._large and (self._unsent is not None or self._transport.get_write_buffer_size() > 0)
+        if reusable and self._keep and not unsent and not self.closed:
+            self.resume()
+            self._on_free(self)
+        else:
+            self.abort()
+        answer.complete()
+
+    def _end(self, exc: Exception | None) -> None:
+        answer = self._answer
+        if answer is None:
+            return
+        if exc is None and self._stage is _Stage.BODY and _ends_with_connection(answer):
+            self._finish(answer, reusable=False)
+        else:
+            self._break(TransportError(Cause.DISCONNECTED, str(exc or "the engine closed the connection")))
+
+    def _break(self, error: TransportError) -> None:
+        answer = self._answer
+        self.abort()
+        if answer is not None:
+            answer.fail(error)
+
+    def _write_on(self) -> None:
+        if self._unsent is None or self.closed:
+            return
+        for batch in self._unsent:
+            self._transport.writelines(batch)
+            if self._full:
+                return
+        self._unsent = None
+
+
+def _ends_with_connection(answer: EngineAnswer) -> bool:
+    """Whether the end of the connection is how the end of this body shows (RFC 9112, 6.3)."""
+    if "content-length" in answer.headers or answer.status in _BODYLESS:
+        return False
+    return not answer.headers.get("transfer-encoding", "").lower().endswith("chunked")
+
+
+def _batches(head: bytes, body: Body) -> Iterator[list[Buffer]]:
+    """Cut head and body into lists of views, each of BATCH_BYTES in all but for the last."""
+    batch: list[Buffer] = [head]
+    room = BATCH_BYTES - len(head)
+    for piece in (body,) if isinstance(body, bytes) else body:
+        view = memoryview(piece)
+        while view:
+            part = view[:room]
+            view = view[len(part) :]
+            batch.append(part)
+            room -= len(part)
+            if not room:
+                yield batch
+                batch, room = [], BATCH_BYTES
+    if batch:
+        yield batch
