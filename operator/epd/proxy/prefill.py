@@ -17,7 +17,7 @@ from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member
 from epd.proxy.requests import ParsedRequest, strip_answer
 from epd.proxy.routing import InFlight
-from epd.proxy.stream import HEAD_LIMIT_BYTES, EventFilter, StreamHead, Verdict
+from epd.proxy.stream import HEAD_LIMIT_BYTES, EventFilter, EventTooLargeError, StreamHead, Verdict
 from epd.proxy.transport import Answer, Call, Cause, Reply, Sink, Transport, TransportError
 
 EVENT_STREAM: Final = "text/event-stream"
@@ -122,7 +122,15 @@ class EngineStream:
     def write(self, data: bytes) -> None:
         """Take bytes of the engine."""
         self._last = time.monotonic()
-        if self._sink is not None and (data := self._events.feed(data)):
+        if self._sink is None:
+            return
+        try:
+            data = self._events.feed(data)
+        except EventTooLargeError as error:
+            self._answer.close()
+            self.fail(TransportError(Cause.PROTOCOL, str(error)))
+            return
+        if data:
             self._sink.write(data)
 
     def end(self) -> None:

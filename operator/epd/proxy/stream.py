@@ -7,15 +7,18 @@ until its first content; after that bytes pass in whole events, as they came.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
+
+import orjson
 
 from epd.proxy.requests import TRANSFER_FIELDS, strip_answer
 
 HEAD_LIMIT_BYTES: Final = 1 << 20
 """A role chunk has a few hundred bytes; a head that grew this large without content is no chat stream and is let go."""
+EVENT_LIMIT_BYTES: Final = 16 << 20
+"""The ids of a prompt of a million tokens take 7 MB, and nothing else of vLLM's streams grows as large."""
 
 _MARK: Final = b"transfer_params"
 _EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
@@ -54,7 +57,7 @@ class StreamHead:
         if data is None:
             return
         try:
-            document = json.loads(data)
+            document = orjson.loads(data)
         except ValueError:
             self.verdict = Verdict.CONTENT  # [DONE], or a dialect that only the client knows
             return
@@ -66,26 +69,52 @@ class StreamHead:
             self.verdict = Verdict.CONTENT
 
 
-@dataclass(slots=True)
+class EventTooLargeError(Exception):
+    """An event has more than EVENT_LIMIT_BYTES."""
+
+
 class EventFilter:
     """Passes whole events and takes the transfer fields out of them.
 
-    Part of an event is kept until its end is there; no client can use part of an event, so nothing is delayed.
+    Part of an event is kept until its end is there; no client can use part of an event, so nothing is delayed. Costs
+    less than 1 us for an event that ends where its chunk ends, as those of vLLM do.
     """
 
-    _tail: bytes = b""
+    __slots__ = ("_tail",)
+
+    def __init__(self) -> None:
+        self._tail = bytearray()
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take the next bytes and return those that may be sent on."""
-        data = self._tail + chunk if self._tail else chunk
-        end = max(data.rfind(mark) + len(mark) if mark in data else 0 for mark in _EVENT_ENDS)
-        data, self._tail = data[:end], data[end:]
-        return _strip_events(data) if _MARK in data else data
+        """Take the next bytes and return those that may be sent on. Raises EventTooLargeError."""
+        if self._tail:
+            self._tail += chunk
+            if b"\n" not in chunk:
+                # no event ends here; to look through all of it each time would take quadratic time
+                self._check()
+                return b""
+            chunk = bytes(self._tail)
+            self._tail = bytearray()
+        if chunk[-2:] != b"\n\n":
+            chunk = self._cut(chunk)
+        # find: `in` first tries its operand as a number, which takes four times as long
+        return _strip_events(chunk) if chunk.find(_MARK) >= 0 else chunk
 
     def finish(self) -> bytes:
         """Return what is left when the stream has ended."""
-        tail, self._tail = self._tail, b""
+        tail = bytes(self._tail)
+        self._tail = bytearray()
         return _strip_events(tail) if _MARK in tail else tail
+
+    def _cut(self, data: bytes) -> bytes:
+        end = max(at + len(mark) if (at := data.rfind(mark)) >= 0 else 0 for mark in _EVENT_ENDS)
+        self._tail += data[end:]
+        self._check()
+        return data[:end]
+
+    def _check(self) -> None:
+        if len(self._tail) > EVENT_LIMIT_BYTES:
+            raise EventTooLargeError(f"an event has more than {EVENT_LIMIT_BYTES} bytes")
 
 
 def event_data(event: bytes) -> bytes | None:

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epd.proxy.stream import HEAD_LIMIT_BYTES, EventFilter, StreamHead, Verdict, event_data
+from epd.proxy.stream import (
+    EVENT_LIMIT_BYTES,
+    HEAD_LIMIT_BYTES,
+    EventFilter,
+    EventTooLargeError,
+    StreamHead,
+    Verdict,
+    event_data,
+)
 
 
 def chunk(**delta: Any) -> bytes:
@@ -109,6 +117,30 @@ def test_the_filter_gives_back_a_tail_without_end() -> None:
     assert passes.feed(HELLO + b"data: x") == HELLO
     assert passes.finish() == b"data: x"
     assert passes.finish() == b""
+
+
+def test_a_large_event_is_kept_until_its_end() -> None:
+    passes, text = EventFilter(), b"x" * 5000
+    assert [passes.feed(part) for part in (b"data: ", text, text, b"\n", b"\nda")] == [
+        *[b""] * 4,
+        b"data: " + text + text + b"\n\n",
+    ]
+    assert passes.finish() == b"da"
+
+
+@pytest.mark.parametrize("piece", [b"x" * (1 << 20), b"x\n" * (1 << 19)])
+def test_an_event_without_end_is_refused(piece: bytes) -> None:
+    passes = EventFilter()
+    for _ in range(EVENT_LIMIT_BYTES >> 20):
+        assert passes.feed(piece) == b""
+    with pytest.raises(EventTooLargeError):
+        passes.feed(b"x")
+
+
+def test_events_that_end_in_carriage_returns_pass_too() -> None:
+    passes = EventFilter()
+    assert passes.feed(b"data: a\r\n\r\ndata: b\r\n") == b"data: a\r\n\r\n"
+    assert passes.feed(b"\r\n") == b"data: b\r\n\r\n"
 
 
 def test_content_that_names_a_transfer_field_is_kept() -> None:
