@@ -330,7 +330,7 @@ def test_an_encoder_on_a_hung_store_answers_and_promises_nothing(start, files):
         (errno.EIO, "io"),
     ],
 )
-@pytest.mark.parametrize("call", ["open", "write", "rename"])
+@pytest.mark.parametrize("call", ["open", "pwrite", "rename"])
 def test_an_encoder_that_cannot_write_answers_and_promises_nothing(start, files, number, reason, call):
     encoder = start("ec_producer")
     files.error = {call: number}
@@ -531,7 +531,7 @@ def test_an_entry_that_shared_memory_has_no_room_for_is_pinned_at_once(start, ro
 def test_an_encoder_does_not_take_what_it_cannot_replace_for_its_entry(start, root, files, damage):
     encoder = start("ec_producer")
     damage(publish(root, encoder, "red", 32))
-    files.error = {"write": errno.ENOSPC}
+    files.error = {"pwrite": errno.ENOSPC}
     answer = encoder.ask("e", item("red", 4, 32))
     encoder.run()
     assert answer.items == {"red": {"item_indices": [0], "metadata": {}}}

@@ -32,6 +32,9 @@ class Files(Protocol):
     def write(self, fd: int, data: bytes | memoryview, /) -> int:
         """As os.write."""
 
+    def pwrite(self, fd: int, data: memoryview, offset: int, /) -> int:
+        """As os.pwrite."""
+
     def fstat(self, fd: int, /) -> stat_result:
         """As os.fstat."""
 

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from . import layout, reading, records, writing
-from .entry import Expectation, Parsed, Reason, Rejected, Shape, checksum, header
+from .entry import Expectation, Parsed, Reason, Rejected, Shape
 from .pins import Pin, Pins
 from .records import Record
+from .sealing import Seal
 from .seam import Files, StoreError, failing, rejected
 
 __all__ = ["Expectation", "Parsed", "Pin", "Published", "Reason", "Record", "Rejected", "Shape", "Store", "StoreError"]
@@ -164,12 +165,10 @@ class Store:
 
     def _replace(self, path: str, identifier: str, payload: memoryview, shape: Shape) -> None:
         with failing():
-            head = header(identifier, self._version, shape, checksum(payload))
-            if len(payload) != shape.nbytes:
-                raise Rejected(Reason.TORN, f"{len(payload)} bytes for {shape}")
+            seal = Seal(identifier, self._version, shape, payload)
             for _ in range(_ATTEMPTS):
                 try:
-                    writing.write(self._files, path, self._nonce(), head=head, payload=payload)
+                    writing.write(self._files, path, self._nonce(), seal=seal, payload=payload)
                 except FileNotFoundError:
                     with suppress(FileNotFoundError):  # removed again already: the next attempt makes it
                         self._make(os.path.dirname(path))

@@ -131,9 +131,9 @@ def test_every_dtype_comes_back(tmp_path: Path, dtype: str) -> None:
     assert fetched(tmp_path, Expectation(identifier=NAME, rows=3, width=4, dtype=dtype)) == payload
 
 
-@pytest.mark.parametrize("rows", [1, 511, 512, 513, 1200])
+@pytest.mark.parametrize("rows", [1, 511, 512, 513, 1200, 2047, 2048, 4500])
 def test_entries_around_the_size_of_a_chunk_come_back(tmp_path: Path, rows: int) -> None:
-    shape = Shape(dtype="BF16", rows=rows, width=1024)  # 512 rows are one chunk
+    shape = Shape(dtype="BF16", rows=rows, width=1024)  # 512 rows are one chunk, 2048 are hashed beside their writing
     payload = os.urandom(shape.nbytes)
     prepared(tmp_path).publish(NAME, payload, shape)
     assert fetched(tmp_path, Expectation(identifier=NAME, rows=rows, width=1024, dtype="BF16")) == payload
@@ -337,8 +337,8 @@ def test_reads_that_give_less_than_asked(tmp_path: Path) -> None:
             return os.preadv(fd, [buffers[0][:5]], offset)
 
     class ShortWrites(WatchedFiles):
-        def write(self, fd: int, data: memoryview) -> int:
-            return os.write(fd, data[:5])
+        def pwrite(self, fd: int, data: memoryview, offset: int) -> int:
+            return os.pwrite(fd, data[:5], offset)
 
     prepared(tmp_path, ShortWrites()).publish(NAME, PAYLOAD, SHAPE)
     assert fetched(tmp_path, files=ShortReads()) == PAYLOAD
@@ -346,8 +346,8 @@ def test_reads_that_give_less_than_asked(tmp_path: Path) -> None:
 
 def test_a_write_that_makes_no_progress_ends(tmp_path: Path) -> None:
     class NoWrites(WatchedFiles):
-        def write(self, fd: int, data: memoryview) -> int:
-            return 0 if self.armed else os.write(fd, data)
+        def pwrite(self, fd: int, data: memoryview, offset: int) -> int:
+            return 0
 
     assert error_of(prepared(tmp_path, NoWrites())).reason == Reason.IO
 
@@ -458,7 +458,7 @@ def test_what_may_fail_silently_does(tmp_path: Path, error: int) -> None:
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.ESTALE, errno.EIO])
 def test_the_error_of_the_volume_is_told(tmp_path: Path, error: int) -> None:
     def hook(number: int, name: str, args: tuple[Any, ...]) -> None:
-        if name == "write":
+        if name == "pwrite":
             raise OSError(error, os.strerror(error))
 
     failure = error_of(prepared(tmp_path, WatchedFiles(hook)))
@@ -514,7 +514,7 @@ def test_a_shard_that_never_stays_ends_the_attempts(tmp_path: Path) -> None:
     assert files.calls.count("rename") == 4  # of five attempts the first found no shard
 
 
-@pytest.mark.parametrize("call", ["open", "fchmod", "write", "close", "rename"])
+@pytest.mark.parametrize("call", ["open", "fchmod", "pwrite", "close", "rename"])
 def test_a_version_renamed_away_meanwhile_is_made_again_with_its_record(tmp_path: Path, call: str) -> None:
     made = prepared(tmp_path)
     made.publish("other", PAYLOAD, SHAPE)
