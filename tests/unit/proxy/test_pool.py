@@ -1,0 +1,523 @@
+"""Calls over real sockets, on both event loops: what is kept, what is sent again, and how each fault is named."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import socket
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from epd.proxy import pool
+from epd.proxy.pool import HttpTransport
+from epd.proxy.transport import Call, Cause, TransportError
+from epd.proxy.upstream import BATCH_BYTES, EngineConnection
+from unit.proxy.rawengine import CHUNKED, OK, Peer, Recorder, answers, once, raw_engine, until
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[HttpTransport]:
+    async with HttpTransport() as transport:
+        yield transport
+
+
+def only(transport: HttpTransport) -> EngineConnection:
+    [connection] = transport._connections
+    return connection
+
+
+async def cause(transport: HttpTransport, call: Call, *, relayed: bool = False) -> Cause:
+    with pytest.raises(TransportError) as error:
+        await asyncio.wait_for(_finish(transport, call, relayed=relayed), 10)
+    return error.value.cause
+
+
+async def _finish(transport: HttpTransport, call: Call, *, relayed: bool) -> None:
+    answer = await transport.send(call)
+    if not relayed:
+        await answer.read()
+        return
+    sink = Recorder()
+    answer.relay(sink)
+    broke = await sink.over
+    assert broke is not None
+    raise broke
+
+
+async def test_a_call_arrives_as_it_was_written(transport: HttpTransport) -> None:
+    seen = []
+
+    async def behave(peer: Peer) -> None:
+        seen.append(await peer.request())
+        await peer.send(OK)
+
+    async with raw_engine(behave) as engine:
+        call = engine.call("/v1/x?y=1", headers={"x-a": "1", "authorization": "Bearer é"}, body=(b"ab", b"cd"))
+        answer = await transport.send(call)
+        assert (answer.status, answer.headers, await answer.read()) == (200, {"content-length": "2"}, b"ok")
+        [request] = seen
+        host = engine.address.removeprefix("http://").encode()
+        lines = [b"host: " + host, b"accept: */*", b"x-a: 1", b"authorization: Bearer \xe9", b"content-length: 4"]
+        assert request.head == b"\r\n".join([b"POST /v1/x?y=1 HTTP/1.1", *lines, b"", b""])
+        assert request.body == b"abcd"
+
+
+@pytest.mark.parametrize(("method", "length"), [("GET", False), ("HEAD", False), ("POST", True)])
+async def test_only_what_may_have_a_body_says_that_it_has_none(
+    transport: HttpTransport, method: str, length: bool
+) -> None:
+    heads = []
+
+    async def behave(peer: Peer) -> None:
+        heads.append(await peer.head())
+        await peer.send(OK[:-2] if method == "HEAD" else OK)
+        await peer.closed()
+
+    async with raw_engine(behave) as engine:
+        answer = await transport.send(engine.call(method=method))
+        assert await answer.read() == (b"" if method == "HEAD" else b"ok")
+        assert (b"content-length: 0\r\n" in heads[0]) is length
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/x", {"a": "b\r\nc: d"}),
+        ("/x", {"a": "b\nc"}),
+        ("/x", {"a": "b\rc"}),
+        ("/x", {"a": "b\0"}),
+        ("/x", {"a\r\nb": "c"}),
+        ("/x", {"a": "\u20ac"}),
+        ("/x HTTP/1.1\r\na: b", {}),
+        ("/x y", {}),
+    ],
+)
+async def test_what_would_be_another_request_is_not_written(
+    transport: HttpTransport, path: str, headers: dict[str, str]
+) -> None:
+    async with raw_engine(answers) as engine:
+        with pytest.raises(ValueError, match=r"HTTP|latin-1"):
+            await transport.send(engine.call(path, headers=headers))
+        assert engine.peers == []
+
+
+async def test_connections_are_kept(transport: HttpTransport) -> None:
+    async with raw_engine(answers) as engine:
+        call = engine.call(body=b"x" * 100)
+        for _ in range(2000):
+            assert await (await transport.send(call)).read() == b"ok"
+        assert (len(engine.peers), transport.opened) == (1, 1)
+
+
+async def test_calls_at_the_same_time_share_no_connection_and_leave_them_to_others(transport: HttpTransport) -> None:
+    async with raw_engine(answers) as engine:
+
+        async def client() -> None:
+            for _ in range(250):
+                assert await (await transport.send(engine.call(body=b"x"))).read() == b"ok"
+
+        await asyncio.gather(*(client() for _ in range(8)))
+        assert len(engine.peers) == transport.opened <= 8
+
+
+async def test_the_connection_that_was_used_last_is_used_first(transport: HttpTransport) -> None:
+    async with raw_engine(answers) as engine:
+        both = await asyncio.gather(*(transport.send(engine.call()) for _ in range(2)))
+        first, second = transport._engines[engine.address].kept
+        assert first.idle_since <= second.idle_since
+        assert [await answer.read() for answer in both] == [b"ok", b"ok"]
+        await transport.send(engine.call())
+        assert list(transport._engines[engine.address].kept) == [first, second]
+        assert first.idle_since < second.idle_since
+
+
+async def test_a_connection_that_the_engine_closes_is_dropped(transport: HttpTransport) -> None:
+    async with raw_engine(once(OK)) as engine:
+        reconnects = transport.opened
+        for number in range(3):
+            assert await (await transport.send(engine.call())).read() == b"ok"
+            await until(lambda: not transport._connections)
+            assert transport._engines == {}
+            assert (transport.opened, engine.finished) == (reconnects + number + 1, number + 1)
+
+
+async def test_a_connection_grows_old(transport: HttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with raw_engine(answers) as engine:
+        await transport.send(engine.call())
+        old = only(transport)
+        old.idle_since -= pool.KEEPALIVE_SECONDS
+        await transport.send(engine.call())
+        assert (old.closed, transport.opened) == (True, 2)
+
+
+async def test_old_connections_are_closed_without_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "KEEPALIVE_SECONDS", 0.02)
+    monkeypatch.setattr(pool, "SWEEP_SECONDS", 0.005)
+    async with HttpTransport() as transport, raw_engine(answers) as engine:
+        await asyncio.gather(*(transport.send(engine.call()) for _ in range(3)))
+        await until(lambda: engine.finished == 3)
+        await until(lambda: not transport._connections)
+        assert transport._engines == {}
+        assert transport._sweep is None
+
+
+@pytest.mark.parametrize("close", ["fin", "reset"])
+async def test_a_kept_connection_that_was_closed_costs_a_reconnect_and_nothing_else(close: str) -> None:
+    gone = asyncio.Event()
+
+    async def behave(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(OK)
+        if len(engine.peers) > 1:
+            await peer.closed()
+            return
+        # the next request is on its way already
+        await peer.head()
+        gone.set()
+        if close == "reset":
+            peer.reset()
+
+    reconnects: list[int] = []
+    async with (
+        HttpTransport(on_reconnect=lambda: reconnects.append(1)) as transport,
+        raw_engine(behave) as engine,
+    ):
+        await transport.send(engine.call())
+        answer = await transport.send(engine.call(body=b"x"))
+        assert (await answer.read(), gone.is_set()) == (b"ok", True)
+        assert (transport.opened, len(reconnects), len(engine.peers)) == (2, 1, 2)
+
+
+async def test_a_large_body_is_sent_again_from_its_beginning(transport: HttpTransport) -> None:
+    body = (b"a" * BATCH_BYTES * 3, b"b")
+    digests = []
+
+    async def behave(peer: Peer) -> None:
+        if len(engine.peers) == 1:
+            await peer.request()
+            await peer.send(OK)
+            await peer.head()
+            peer.reset()
+            return
+        request = await peer.request()
+        digests.append(hashlib.sha256(request.body).digest())
+        await peer.send(OK)
+
+    async with raw_engine(behave) as engine:
+        await transport.send(engine.call())
+        assert await (await transport.send(engine.call(body=body))).read() == b"ok"
+        assert digests == [hashlib.sha256(b"".join(body)).digest()]
+
+
+async def test_a_new_connection_that_breaks_is_no_stale_one(transport: HttpTransport) -> None:
+    async def behave(peer: Peer) -> None:
+        await peer.request()
+        peer.reset()
+
+    async with raw_engine(behave) as engine:
+        assert await cause(transport, engine.call()) is Cause.DISCONNECTED
+        assert len(engine.peers) == 1
+
+
+async def test_an_engine_that_breaks_late_or_after_the_first_byte_gets_nothing_twice(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def late(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(OK)
+        await peer.request()
+
+    async def speaking(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(OK)
+        await peer.request()
+        await peer.send(b"H")
+
+    async with raw_engine(speaking) as engine:
+        await transport.send(engine.call())
+        assert await cause(transport, engine.call()) is Cause.DISCONNECTED
+        assert len(engine.peers) == 1
+    monkeypatch.setattr(pool, "STALE_SECONDS", 0)
+    async with raw_engine(late) as engine:
+        await transport.send(engine.call())
+        assert await cause(transport, engine.call()) is Cause.DISCONNECTED
+        assert len(engine.peers) == 1
+
+
+async def test_an_engine_that_is_gone_after_a_stale_connection_was_not_merely_refused(transport: HttpTransport) -> None:
+    server: list[asyncio.Server] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = Peer(reader, writer)
+        await peer.request()
+        await peer.send(OK)
+        await peer.request()
+        server[0].close()
+        peer.reset()
+
+    server.append(await asyncio.start_server(serve, "127.0.0.1", 0))
+    call = Call(address=f"http://127.0.0.1:{server[0].sockets[0].getsockname()[1]}", path="/")
+    await transport.send(call)
+    # it may have seen the request, so it counts among those that failed on it
+    assert await cause(transport, call) is Cause.DISCONNECTED
+    assert await cause(transport, call) is Cause.REFUSED
+
+
+async def refused() -> str:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{sock.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("address", ["", "unix:/nonexistent/socket", "http://name.invalid:1", "https://127.0.0.1:1"])
+async def test_no_connection_is_a_refusal(transport: HttpTransport, address: str) -> None:
+    call = Call(address=address or await refused(), path="/")
+    assert await cause(transport, call) is Cause.REFUSED
+    assert transport._engines == {}
+
+
+async def test_connecting_has_a_limit(monkeypatch: pytest.MonkeyPatch, transport: HttpTransport) -> None:
+    monkeypatch.setattr(pool, "CONNECT_SECONDS", 0.05)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        # a listener whose backlog is full takes nobody else; the kernel lets in one more than it was told
+        waiting = [await connecting(listener.getsockname()) for _ in range(2)]
+        assert await cause(transport, Call(address=address, path="/")) is Cause.REFUSED
+        for sock in waiting:
+            sock.close()
+
+
+async def connecting(address: tuple[str, int]) -> socket.socket:
+    sock = socket.socket()
+    sock.setblocking(False)
+    sock.connect_ex(address)
+    return sock
+
+
+FAULTS: dict[str, tuple[Callable[[Peer], Awaitable[None]], Cause]] = {
+    "closed at once": (once(), Cause.DISCONNECTED),
+    "closed in the head": (once(b"HTTP/1.1 200 OK\r\nx"), Cause.DISCONNECTED),
+    "closed in the body": (once(OK[:-1]), Cause.DISCONNECTED),
+    "closed in a chunk": (once(CHUNKED, b"5\r\nab"), Cause.DISCONNECTED),
+    "closed before the last chunk": (once(CHUNKED, b"2\r\nab\r\n"), Cause.DISCONNECTED),
+    "garbage": (once(b"\x16\x03\x01\x00"), Cause.PROTOCOL),
+    "garbage in a chunk": (once(CHUNKED, b"2\r\nab\r\nxyz\r\n"), Cause.PROTOCOL),
+}
+
+
+@pytest.mark.parametrize(("behave", "expected"), FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("how", ["read", "relay"])
+async def test_faults_have_names(
+    transport: HttpTransport, behave: Callable[[Peer], Awaitable[None]], expected: Cause, how: str
+) -> None:
+    async with raw_engine(behave) as engine:
+        assert await cause(transport, engine.call(), relayed=how == "relay") is expected
+        await until(lambda: not transport._connections)
+
+
+@pytest.mark.parametrize("after", [b"", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200"])
+async def test_a_cancelled_call_breaks_its_connection(transport: HttpTransport, after: bytes) -> None:
+    asked, left = asyncio.Event(), asyncio.Event()
+
+    async def behave(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(after)
+        asked.set()
+        await peer.closed()
+        left.set()
+
+    async with raw_engine(behave) as engine:
+        task = asyncio.create_task(transport.send(engine.call()))
+        await asyncio.wait_for(asked.wait(), 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(left.wait(), 10)
+        await until(lambda: not transport._connections)
+
+
+async def test_a_call_that_is_cancelled_while_it_connects_leaves_nothing(transport: HttpTransport) -> None:
+    async with raw_engine(answers) as engine:
+        task = asyncio.create_task(transport.send(engine.call()))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (transport._engines, transport._connections) == ({}, set())
+        assert await (await transport.send(engine.call())).read() == b"ok"
+
+
+async def test_a_closed_answer_aborts_the_engine(transport: HttpTransport) -> None:
+    left = asyncio.Event()
+
+    async def behave(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(CHUNKED + b"2\r\nok\r\n")
+        await peer.closed()
+        left.set()
+
+    async with raw_engine(behave) as engine:
+        answer = await transport.send(engine.call())
+        answer.close()
+        await asyncio.wait_for(left.wait(), 10)
+
+
+async def test_a_body_comes_until_the_end_of_its_connection(transport: HttpTransport) -> None:
+    async with raw_engine(once(b"HTTP/1.1 200 OK\r\n\r\na", b"b", b"c")) as engine:
+        answer = await transport.send(engine.call())
+        assert await answer.read() == b"abc"
+
+
+async def test_an_answer_may_come_before_the_body_has_gone(transport: HttpTransport) -> None:
+    async def behave(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno")
+        await peer.closed()
+
+    async with raw_engine(behave) as engine:
+        answer = await transport.send(engine.call(body=b"x" * (64 << 20)))
+        assert (answer.status, await answer.read()) == (413, b"no")
+        await until(lambda: not transport._connections)
+
+
+async def test_a_large_body_waits_for_a_slow_reader(transport: HttpTransport) -> None:
+    going, digests = asyncio.Event(), []
+
+    async def behave(peer: Peer) -> None:
+        await going.wait()
+        request = await peer.request()
+        digests.append(hashlib.sha256(request.body).digest())
+        await peer.send(OK)
+
+    body = (b"x" * (63 << 20), memoryview(b"y" * (1 << 20)))
+    async with raw_engine(behave) as engine:
+        task = asyncio.create_task(transport.send(engine.call(body=body)))
+        await until(lambda: bool(transport._connections) and only(transport)._full)
+        for _ in range(100):
+            assert only(transport)._transport.get_write_buffer_size() <= 2 * BATCH_BYTES
+            await asyncio.sleep(0)
+        going.set()
+        assert await (await task).read() == b"ok"
+        assert digests == [hashlib.sha256(b"".join(body)).digest()]
+
+
+async def test_a_slow_sink_holds_up_the_engine(transport: HttpTransport) -> None:
+    size, blocked = 64 << 20, asyncio.Event()
+
+    async def behave(peer: Peer) -> None:
+        await peer.request()
+        peer.writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size)
+        sent = 0
+        while sent < size:
+            peer.writer.write(b"x" * (1 << 20))
+            sent += 1 << 20
+            if peer.writer.transport.get_write_buffer_size() > 0:
+                blocked.set()
+            await peer.writer.drain()
+
+    async with raw_engine(behave) as engine:
+        answer = await transport.send(engine.call())
+        sink = Recorder(answer, pause_at=1)
+        answer.relay(sink)
+        await asyncio.wait_for(blocked.wait(), 10)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        # what waited for the relay, or one read
+        assert (sink.writes, len(sink.body) <= 1 << 20) == (1, True)
+        answer.resume()
+        assert await asyncio.wait_for(sink.over, 30) is None
+        assert len(sink.body) == size
+
+
+async def test_addresses_of_all_families(transport: HttpTransport, tmp_path: Path) -> None:
+    for options in ({"host": "127.0.0.1"}, {"host": "::1"}, {"unix": str(tmp_path / "s")}):
+        async with raw_engine(answers, **options) as engine:
+            for _ in range(2):
+                assert await (await transport.send(engine.call())).read() == b"ok"
+            assert len(engine.peers) == 1
+
+
+async def test_credentials_of_an_address_go_nowhere(transport: HttpTransport) -> None:
+    heads = []
+
+    async def behave(peer: Peer) -> None:
+        heads.append(await peer.head())
+        await peer.send(OK)
+
+    async with raw_engine(behave) as engine:
+        host = engine.address.removeprefix("http://")
+        await transport.send(Call(address=f"http://user:secret@{host}", path="/", method="GET"))
+        assert heads == [b"GET / HTTP/1.1\r\nhost: " + host.encode() + b"\r\naccept: */*\r\n\r\n"]
+
+
+async def test_connections_do_not_wait_and_notice_a_node_that_is_gone(transport: HttpTransport) -> None:
+    async with raw_engine(answers) as engine:
+        await transport.send(engine.call())
+        sock = only(transport)._transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        assert [sock.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [15, 5, 3]
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with key.pem and cert.pem of 127.0.0.1, signed by itself."""
+    folder = tmp_path_factory.mktemp("tls")
+    new = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=engine -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run(
+        [*new.split(), "-keyout", "key.pem", "-out", "cert.pem"], cwd=folder, check=True, capture_output=True
+    )
+    return folder
+
+
+async def test_engines_may_speak_tls(certificate: Path) -> None:
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    body = b"x" * (4 << 20)
+    seen = []
+
+    async def behave(peer: Peer) -> None:
+        while True:
+            request = await peer.request()
+            seen.append(request.body)
+            await peer.send(OK)
+
+    trusting = ssl.create_default_context(cafile=str(certificate / "cert.pem"))
+    async with raw_engine(behave, tls=server) as engine:
+        async with HttpTransport(tls=trusting) as transport:
+            for _ in range(2):
+                assert await (await transport.send(engine.call(body=body))).read() == b"ok"
+            assert (len(engine.peers), seen) == (1, [body, body])
+        async with HttpTransport(tls=ssl.create_default_context()) as stranger:
+            assert await cause(stranger, engine.call()) is Cause.REFUSED
+
+
+async def test_closing_the_pool_breaks_all(transport: HttpTransport) -> None:
+    async def behave(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(CHUNKED)
+        await peer.closed()
+
+    async with raw_engine(answers) as idle, raw_engine(behave) as busy:
+        await (await transport.send(idle.call())).read()
+        await transport.send(busy.call())
+        transport.close()
+        await until(lambda: (idle.finished, busy.finished) == (1, 1))
+        await until(lambda: not transport._connections)
+
+
+async def test_addresses_that_came_and_went_leave_nothing(transport: HttpTransport) -> None:
+    async with raw_engine(answers) as engine:
+        for number in range(100):
+            call = Call(address=engine.address.replace("//", f"//{number}@"), path="/")
+            await transport.send(call)
+        assert len(transport._engines) == 100
+        transport.close()
+        await until(lambda: not transport._engines)

@@ -1,0 +1,456 @@
+"""What a connection makes of bytes, without sockets: the test is the transport."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epd.proxy.transport import Body, Buffer, Cause, TransportError
+from epd.proxy.upstream import (
+    BATCH_BYTES,
+    HEAD_BYTES,
+    JOINED_BYTES,
+    OVERHEAD_BYTES,
+    WAITING_BYTES,
+    EngineAnswer,
+    EngineConnection,
+)
+from unit.proxy.rawengine import CHUNKED, OK, Recorder
+
+
+class Wire(asyncio.Transport):
+    """Keeps what is written; `full_after` writes it asks to pause, as a transport does whose peer reads nothing."""
+
+    def __init__(self, connection: EngineConnection, full_after: int | None = None) -> None:
+        super().__init__()
+        self.connection = connection
+        self.batches: list[list[Buffer]] = []
+        self.paused = False
+        self.aborted = False
+        self.full_after = full_after
+
+    def write(self, data: Buffer) -> None:
+        self.writelines([data])
+
+    def writelines(self, data: Iterable[Buffer]) -> None:
+        self.batches.append(list(data))
+        if len(self.batches) == self.full_after:
+            self.connection.pause_writing()
+
+    def written(self) -> bytes:
+        return b"".join(bytes(piece) for batch in self.batches for piece in batch)
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        assert not self.paused
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        assert self.paused
+        self.paused = False
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+@dataclass
+class Line:
+    """A connection over a `Wire`, and what its owner hears."""
+
+    freed: int = 0
+    lost: int = 0
+    full_after: int | None = None
+    connection: EngineConnection = field(init=False)
+    wire: Wire = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.connection = EngineConnection(on_free=self._free, on_lost=self._lose)
+        self.wire = Wire(self.connection, self.full_after)
+        self.connection.connection_made(self.wire)
+
+    def _free(self, _: EngineConnection) -> None:
+        self.freed += 1
+
+    def _lose(self, _: EngineConnection) -> None:
+        self.lost += 1
+
+    def ask(self, body: Body = b"", *, bodyless: bool = False) -> EngineAnswer:
+        size = len(body) if isinstance(body, bytes) else sum(map(len, body))
+        return self.connection.ask(b"HEAD", body, size, bodyless=bodyless)
+
+    def hear(self, *pieces: bytes, eof: bool = False) -> None:
+        for piece in pieces:
+            if not self.wire.aborted:
+                self.connection.data_received(piece)
+        if eof and not self.wire.aborted:
+            self.connection.eof_received()
+
+
+@dataclass
+class Outcome:
+    """All that can be seen of an answer. `headers` are None where no head came."""
+
+    status: int
+    headers: dict[str, str] | None
+    body: bytes
+    cause: Cause | None
+    kept: bool
+
+
+async def outcome(*pieces: bytes, eof: bool = False, bodyless: bool = False) -> Outcome:
+    line = Line()
+    answer = line.ask(bodyless=bodyless)
+    sink = Recorder()
+    answer.relay(sink)
+    line.hear(*pieces)
+    kept = line.freed == 1 and not line.wire.aborted
+    line.hear(eof=eof)
+    assert line.freed <= 1
+    if answer.arrived.done() and (error := answer.arrived.exception()) is not None:
+        assert isinstance(error, TransportError)
+        assert not sink.writes
+        return Outcome(0, None, b"", error.cause, kept)
+    assert sink.over.done(), "neither complete nor broken"
+    broke = sink.over.result()
+    return Outcome(answer.status, dict(answer.headers), bytes(sink.body), broke.cause if broke else None, kept)
+
+
+LENGTH = {"content-length": "2"}
+TE = {"transfer-encoding": "chunked"}
+GOOD = {
+    "length": ([OK], Outcome(200, LENGTH, b"ok", None, True)),
+    "chunked": ([CHUNKED + b"1\r\no\r\n1;ext=1\r\nk\r\n0\r\n\r\n"], Outcome(200, TE, b"ok", None, True)),
+    "trailers": ([CHUNKED + b"2\r\nok\r\n0\r\nx-t: 1\r\nstatus: 9\r\n\r\n"], Outcome(200, TE, b"ok", None, True)),
+    "interim": ([b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nlink: x\r\n\r\n", OK],
+                Outcome(200, LENGTH, b"ok", None, True)),
+    "no body": ([b"HTTP/1.1 204 No Content\r\nx: 1\r\n\r\n"], Outcome(204, {"x": "1"}, b"", None, True)),
+    "not modified": ([b"HTTP/1.1 304 X\r\ncontent-length: 2\r\n\r\n"], Outcome(304, LENGTH, b"", None, True)),
+    "empty": ([b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"],
+              Outcome(500, {"content-length": "0"}, b"", None, True)),
+    "close": ([b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"],
+              Outcome(200, {**LENGTH, "connection": "close"}, b"ok", None, False)),
+    "old": ([b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok"], Outcome(200, LENGTH, b"ok", None, False)),
+    "until the end": ([b"HTTP/1.1 200 OK\r\n\r\no", b"k"], Outcome(200, {}, b"ok", None, False)),
+    "gzip until the end": ([b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\nok"],
+                           Outcome(200, {"transfer-encoding": "gzip"}, b"ok", None, False)),
+    "more than the answer": ([OK + OK], Outcome(200, LENGTH, b"ok", None, False)),
+    "rubbish behind": ([OK + b"x"], Outcome(200, LENGTH, b"ok", None, False)),
+    "rubbish behind a close": ([b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nokx"],
+                               Outcome(200, {**LENGTH, "connection": "close"}, b"ok", None, False)),
+    "one header twice": ([b"HTTP/1.1 200 OK\r\nVary: a\r\nvary: b\r\ncontent-length: 2\r\n\r\nok"],
+                         Outcome(200, {"vary": "a, b", **LENGTH}, b"ok", None, True)),
+}  # fmt: skip
+BAD = {
+    "garbage": ([b"SSH-2.0-OpenSSH_9.6\r\n"], Outcome(0, None, b"", Cause.PROTOCOL, False)),
+    "another protocol": ([b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"],
+                         Outcome(0, None, b"", Cause.PROTOCOL, False)),
+    "two lengths": ([b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\nok"],
+                    Outcome(0, None, b"", Cause.PROTOCOL, False)),
+    "length and chunked": ([b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\nok"],
+                           Outcome(0, None, b"", Cause.PROTOCOL, False)),
+    "bad chunk": ([CHUNKED + b"2\r\nok\r\nzz\r\n"], Outcome(200, TE, b"ok", Cause.PROTOCOL, False)),
+    "nothing": ([], Outcome(0, None, b"", Cause.DISCONNECTED, False)),
+    "half a head": ([b"HTTP/1.1 200 OK\r\ncontent"], Outcome(0, None, b"", Cause.DISCONNECTED, False)),
+    "interim only": ([b"HTTP/1.1 100 Continue\r\n\r\n"], Outcome(0, None, b"", Cause.DISCONNECTED, False)),
+    "short": ([OK[:-1]], Outcome(200, LENGTH, b"o", Cause.DISCONNECTED, False)),
+    "short chunk": ([CHUNKED + b"2\r\no"], Outcome(200, TE, b"o", Cause.DISCONNECTED, False)),
+    "no last chunk": ([CHUNKED + b"2\r\nok\r\n"], Outcome(200, TE, b"ok", Cause.DISCONNECTED, False)),
+    "no end of the trailers": ([CHUNKED + b"2\r\nok\r\n0\r\n"], Outcome(200, TE, b"ok", Cause.DISCONNECTED, False)),
+    "large head": ([b"HTTP/1.1 200 OK\r\nx: " + b"x" * HEAD_BYTES + b"\r\ncontent-length: 2\r\n\r\nok"],
+                   Outcome(0, None, b"", Cause.PROTOCOL, False)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pieces", "expected"), [*GOOD.values(), *BAD.values()], ids=[*GOOD, *BAD])
+@pytest.mark.parametrize("size", [1, 3, 17, 1 << 20])
+async def test_an_answer_is_the_same_however_it_comes(pieces: list[bytes], expected: Outcome, size: int) -> None:
+    data = b"".join(pieces)
+    if len(data) > HEAD_BYTES and size < 17:
+        size = 1000  # as well, and 100 times faster
+    cut = [data[start : start + size] for start in range(0, len(data), size)]
+    seen = await outcome(*cut, eof=True)
+    assert seen == expected
+
+
+async def test_an_endless_head_is_given_up_before_it_ends() -> None:
+    line = Line()
+    answer = line.ask()
+    pieces = 0
+    line.hear(b"HTTP/1.1 200 OK\r\nx: ")
+    while not line.wire.aborted and pieces < 1000:
+        line.hear(b"x" * 1000)
+        pieces += 1
+    assert pieces == OVERHEAD_BYTES // 1000 + 1
+    error = answer.arrived.exception()
+    assert isinstance(error, TransportError)
+    assert error.cause is Cause.PROTOCOL
+
+
+@pytest.mark.parametrize("flood", [b"HTTP/1.1 102 Wait\r\n\r\n", b"x: y\r\n"])
+async def test_what_carries_no_body_has_a_bound_too(flood: bytes) -> None:
+    line = Line()
+    answer = line.ask()
+    sink = Recorder()
+    answer.relay(sink)
+    if b"HTTP" not in flood:
+        line.hear(CHUNKED + b"0\r\n")
+    for _ in range(OVERHEAD_BYTES // len(flood) + 2):
+        line.hear(flood)
+    assert line.wire.aborted
+    failed = sink.over.result() if sink.over.done() else answer.arrived.exception()
+    assert isinstance(failed, TransportError)
+    assert failed.cause is Cause.PROTOCOL
+
+
+async def test_the_answer_to_head_ends_with_its_head() -> None:
+    assert await outcome(OK[:-2], bodyless=True) == Outcome(200, LENGTH, b"", None, False)
+
+
+async def test_bytes_that_nobody_asked_for_close_an_idle_connection() -> None:
+    line = Line()
+    line.ask()
+    line.hear(OK)
+    assert (line.freed, line.connection.closed) == (1, False)
+    line.hear(OK)
+    assert line.connection.closed
+
+
+async def test_a_connection_carries_one_answer_after_another() -> None:
+    line = Line()
+    for number in range(3):
+        answer = line.ask(b"%d" % number)
+        line.hear(OK)
+        assert (await answer.read(), line.freed) == (b"ok", number + 1)
+    assert line.wire.written() == b"HEAD0HEAD1HEAD2"
+
+
+async def test_closing_a_complete_answer_leaves_the_connection_to_the_next() -> None:
+    line = Line()
+    first = line.ask()
+    line.hear(OK)
+    second = line.ask()
+    first.close()
+    first.pause()
+    line.hear(OK)
+    assert (await second.read(), line.wire.aborted, line.wire.paused) == (b"ok", False, False)
+
+
+async def test_closing_an_answer_breaks_the_connection_and_silences_it() -> None:
+    line = Line()
+    answer = line.ask()
+    sink = Recorder()
+    answer.relay(sink)
+    line.hear(CHUNKED + b"2\r\nok\r\n")
+    answer.close()
+    answer.close()
+    assert (line.wire.aborted, line.freed) == (True, 0)
+    line.connection.connection_lost(None)
+    assert (bytes(sink.body), sink.over.done(), line.lost) == (b"ok", False, 1)
+
+
+async def test_a_sink_may_close_in_the_middle() -> None:
+    line = Line()
+    answer = line.ask()
+
+    class Closing(Recorder):
+        def write(self, data: bytes) -> None:
+            super().write(data)
+            answer.close()
+
+    sink = Closing()
+    answer.relay(sink)
+    line.hear(CHUNKED + b"2\r\nok\r\n0\r\n\r\n")
+    assert (bytes(sink.body), sink.over.done(), line.wire.aborted, line.freed) == (b"ok", False, True, 0)
+
+
+async def test_a_relay_hands_over_what_waits_and_the_end() -> None:
+    line = Line()
+    answer = line.ask()
+    line.hear(CHUNKED + b"2\r\nok\r\n")
+    first, second, third = Recorder(), Recorder(), Recorder()
+    answer.relay(first)
+    answer.relay(second)
+    line.hear(b"1\r\n!\r\n0\r\n\r\n")
+    answer.relay(third)
+    assert [bytes(sink.body) for sink in (first, second, third)] == [b"ok", b"!", b""]
+    assert [sink.over.done() for sink in (first, second, third)] == [False, True, True]
+
+
+async def test_a_relay_after_a_break_says_so() -> None:
+    line = Line()
+    answer = line.ask()
+    line.hear(OK[:-1], eof=True)
+    sink = Recorder()
+    answer.relay(sink)
+    broke = sink.over.result()
+    assert broke is not None
+    assert (bytes(sink.body), broke.cause) == (b"o", Cause.DISCONNECTED)
+    with pytest.raises(TransportError):
+        await answer.read()
+
+
+@pytest.mark.parametrize("how", ["read", "relay"])
+async def test_what_nobody_takes_is_bounded(how: str) -> None:
+    line = Line()
+    answer = line.ask()
+    size = 3 * WAITING_BYTES
+    line.hear(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size)
+    sent = 0
+    while not line.wire.paused:
+        line.hear(b"x" * 1000)
+        sent += 1000
+    assert sent <= WAITING_BYTES + 1000
+    sink = Recorder()
+    task = asyncio.create_task(answer.read())
+    if how == "read":
+        await asyncio.sleep(0)
+    else:
+        task.cancel()
+        answer.relay(sink)
+    assert not line.wire.paused
+    line.hear(b"x" * (size - sent))
+    assert (await task if how == "read" else bytes(sink.body)) == b"x" * size
+
+
+async def test_a_pause_ends_with_the_answer() -> None:
+    line = Line()
+    answer = line.ask()
+    answer.relay(Recorder(answer, pause_at=1))
+    line.hear(CHUNKED + b"2\r\nok\r\n")
+    assert line.wire.paused
+    # what was on its way
+    line.hear(b"0\r\n\r\n")
+    assert (line.freed, line.wire.paused) == (1, False)
+
+
+PIECES: tuple[Buffer, ...] = (b"a" * 10, memoryview(b"b" * (2 * BATCH_BYTES)), bytearray(b"c" * 3), b"")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"x" * JOINED_BYTES, b"x" * (JOINED_BYTES + 1), b"x" * (3 * BATCH_BYTES), PIECES]
+)
+async def test_a_body_is_written_whole(body: Body) -> None:
+    line = Line()
+    line.ask(body)
+    whole = body if isinstance(body, bytes) else b"".join(body)
+    assert line.wire.written() == b"HEAD" + whole
+    assert max(sum(map(len, batch)) for batch in line.wire.batches) <= BATCH_BYTES
+
+
+async def test_a_small_body_is_one_write_and_a_large_one_is_not_copied() -> None:
+    small, large = Line(), Line()
+    small.ask((b"a", b"b"))
+    large.ask(PIECES)
+    assert small.wire.batches == [[b"HEADab"]]
+    views = [piece for batch in large.wire.batches for piece in batch if isinstance(piece, memoryview)]
+    assert {bytes(view.obj)[:1] for view in views} == {b"a", b"b", b"c"}
+    assert all(any(view.obj is (p.obj if isinstance(p, memoryview) else p) for p in PIECES) for view in views)
+
+
+async def test_a_full_transport_holds_back_the_rest() -> None:
+    line = Line(full_after=2)
+    line.ask(b"x" * (5 * BATCH_BYTES))
+    assert len(line.wire.batches) == 2
+    line.connection.resume_writing()
+    assert line.wire.written() == b"HEAD" + b"x" * (5 * BATCH_BYTES)
+
+
+async def test_an_answer_before_the_body_was_sent_is_taken_and_its_connection_is_not() -> None:
+    line = Line(full_after=1)
+    answer = line.ask(b"x" * (5 * BATCH_BYTES))
+    line.hear(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno")
+    assert (answer.status, await answer.read()) == (413, b"no")
+    assert (line.wire.aborted, line.freed, len(line.wire.batches)) == (True, 0, 1)
+
+
+async def test_an_end_while_the_body_is_sent_is_the_end() -> None:
+    line = Line(full_after=1)
+    answer = line.ask(b"x" * (5 * BATCH_BYTES))
+    line.hear(eof=True)
+    assert isinstance(answer.arrived.exception(), TransportError)
+    assert line.wire.aborted
+    line.connection.resume_writing()
+    assert len(line.wire.batches) == 1
+
+
+async def test_heard_says_whether_anything_came() -> None:
+    line = Line()
+    line.ask()
+    line.hear(OK)
+    line.ask()
+    assert not line.connection.heard
+    line.hear(b"H")
+    assert line.connection.heard
+
+
+INTERIM = st.sampled_from(
+    [b"", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n" * 2]
+)
+NAMES = st.text("abcxyz-", min_size=1, max_size=8).filter(lambda name: not name.startswith("-"))
+VALUES = st.text("abc ,;=/\"'\xe9", max_size=12).map(str.strip)
+
+
+@st.composite
+def valid(draw: st.DrawFn) -> tuple[bytes, bool, Outcome]:
+    """An answer as bytes, whether its end is the connection's, and what must come of it."""
+    status = draw(st.sampled_from([200, 201, 404, 500]))
+    headers = draw(st.dictionaries(NAMES, VALUES, max_size=4))
+    pieces = draw(st.lists(st.binary(min_size=1, max_size=40), max_size=6))
+    framing = draw(st.sampled_from(["length", "chunked", "end"]))
+    body = b"".join(pieces)
+    if framing == "length":
+        headers["content-length"] = str(len(body))
+        sent = body
+    elif framing == "chunked":
+        headers["transfer-encoding"] = "chunked"
+        sent = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
+        sent += b"0\r\n" + draw(st.sampled_from([b"", b"x-trailer: y\r\n"])) + b"\r\n"
+    else:
+        sent = body
+    closes = framing != "end" and draw(st.booleans())
+    if closes:
+        headers["connection"] = "close"
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("latin-1")
+    data = draw(INTERIM) + b"HTTP/1.1 %d X\r\n%b\r\n%b" % (status, lines, sent)
+    kept = framing != "end" and not closes
+    return data, framing == "end", Outcome(status, headers, body, None, kept)
+
+
+@given(valid(), st.data())
+def test_any_split_of_any_answer_gives_the_answer(answer: tuple[bytes, bool, Outcome], data: st.DataObject) -> None:
+    raw, eof, expected = answer
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=12)))
+    pieces = [raw[start:end] for start, end in zip([0, *cuts], [*cuts, len(raw)], strict=True) if end > start]
+    assert asyncio.run(outcome(*pieces, eof=eof)) == expected
+
+
+@given(valid(), st.data())
+def test_an_answer_that_is_cut_short_never_looks_complete(
+    answer: tuple[bytes, bool, Outcome], data: st.DataObject
+) -> None:
+    raw, eof, expected = answer
+    cut = data.draw(st.integers(0, len(raw) - 1))
+    seen = asyncio.run(outcome(raw[:cut], eof=True) if cut else outcome(eof=True))
+    if seen.cause is None:
+        assert eof, "only a body that ends with its connection may end anywhere"
+    else:
+        assert seen.cause is Cause.DISCONNECTED
+        assert expected.body.startswith(seen.body)
+        assert not seen.kept
+
+
+@given(st.lists(st.binary(max_size=60), max_size=6))
+def test_no_bytes_at_all_raise_anything_else(pieces: list[bytes]) -> None:
+    prefix = b"HTTP/1.1 200 OK\r\n"
+    for start in ([], [prefix], [CHUNKED]):
+        asyncio.run(outcome(*start, *(piece for piece in pieces if piece), eof=True))
