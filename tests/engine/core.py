@@ -59,8 +59,8 @@ def item(identifier: str, offset: int, rows: int, *, pixels: bool = True) -> Mul
 
 def publish(root: Path, engine: Any, identifier: str, rows: int, **other: Any) -> Path:
     """Put an entry of the pretended encoder on disk, or one that differs in width, dtype or version; return where."""
+    from epd_connector.loading import DTYPES
     from epd_connector.store import Shape, Store
-    from epd_connector.worker import DTYPES
 
     dtype = other.get("dtype", engine.config.model_config.dtype)
     tensor = embedding(identifier, rows, other.get("width", engine.script.width), dtype)

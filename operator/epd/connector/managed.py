@@ -27,6 +27,7 @@ from . import placement
 from . import settings as configuration
 from .finder import Finder, Widths
 from .guard import guarded
+from .loading import DTYPES
 from .probe import Health, Pool, progressed
 from .scheduler import NOTHING, SchedulerSide, Step
 from .seam import Files
@@ -34,7 +35,7 @@ from .settings import Settings
 from .shared_memory import SharedMemory
 from .store import Store
 from .upkeep import Upkeep
-from .worker import DTYPES, WorkerSide
+from .worker import WorkerSide
 
 logger = logging.getLogger(f"vllm.{__name__}")
 

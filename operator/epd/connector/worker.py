@@ -1,4 +1,4 @@
-"""Does, in a worker's model thread, what cannot fail: reads local copies, hands embeddings to the store's writers.
+"""Does, in a worker's model thread, what cannot fail: loads local copies, hands embeddings to the store's writers.
 
 Decides nothing and raises nothing: whatever happens to a load leaves zeros in the tensor's place, and the scheduler,
 told so, fails the requests that would use them. Writes wait for the store at the end of a step, never past a deadline.
@@ -10,7 +10,6 @@ told so, fails the requests that would use them. Writes wait for the store at th
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, MutableMapping
 from contextlib import AbstractContextManager, suppress
@@ -18,26 +17,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from blake3 import blake3
 
 from .counters import SAVE_REASONS, NoRow, WorkerRow
 from .entry import Shape
 from .holdings import Load
+from .loading import DTYPES, TORCH_DTYPES, onto
 from .probe import Health, Pool, Task
 from .scheduler import Step
 from .store import Published, Record, Store, StoreError
 
 logger = logging.getLogger(f"vllm.{__name__}")
 
-DTYPES: Final = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-}
-_TORCH_DTYPES: Final = {name: dtype for dtype, name in DTYPES.items()}
 _PENDING_BYTES: Final = 256 << 20
 """Of embeddings waiting for the writers: beyond it a step waits, so that a slow volume does not fill the memory."""
 
@@ -101,7 +91,7 @@ class WorkerSide:
                 continue
             try:
                 with self._synchronizing():
-                    cache[load.identifier] = _read(load).to(self._device())
+                    cache[load.identifier] = onto(self._device(), load)
                 self._zeros.discard(load.identifier)
             except Exception:
                 logger.exception("encoder cache: load failed, requests that need it will fail: %s", load.path)
@@ -109,7 +99,7 @@ class WorkerSide:
                 self._failed.add(load.identifier)
                 self._zeros.add(load.identifier)
                 # One row for all: where memory for the entry was lacking, there is enough for this.
-                row = torch.zeros((1, load.width), dtype=_TORCH_DTYPES[load.dtype], device=self._device())
+                row = torch.zeros((1, load.width), dtype=TORCH_DTYPES[load.dtype], device=self._device())
                 cache[load.identifier] = row.expand(load.rows, -1)
 
     def republish(self, step: Step, cache: EncoderCache) -> None:
@@ -210,21 +200,3 @@ class WorkerSide:
 
 def _bytes(tensor: torch.Tensor) -> memoryview:
     return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
-
-
-def _read(load: Load) -> torch.Tensor:
-    """Read a copy or a pin into memory of our own, since the scheduler releases it once the step is accounted."""
-    tensor = torch.empty((load.rows, load.width), dtype=_TORCH_DTYPES[load.dtype])
-    view, done = _bytes(tensor), 0
-    fd = os.open(load.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        while done < len(view):
-            count = os.preadv(fd, [view[done:]], load.offset + done)
-            if count <= 0:
-                raise EOFError(f"{load.path} ends after {done} of {len(view)} bytes")
-            done += count
-    finally:
-        os.close(fd)
-    if load.checksum is not None and blake3(view).hexdigest() != load.checksum:
-        raise ValueError(f"{load.path} is not what was pinned")
-    return tensor
