@@ -64,3 +64,9 @@ bench: $(VENV)/.synced ## Every benchmark, each a ratio against a peer or a limi
 	@engine=$$(PYTHONPATH=tests $(PYTHON) -c 'from cluster import engine; print(engine.environment())'); \
 	  "$$engine/bin/python" benchmarks/connector.py
 	@echo "== benchmarks/ttft.py"; PYTHONPATH=operator:tests $(PYTHON) benchmarks/ttft.py  # skipped without a node
+
+ARGS :=
+
+.PHONY: bench-proxy
+bench-proxy: $(VENV)/.synced ## The proxy beside a relay and its peers; fails on a missed gate (ARGS=--quick: three gates)
+	@$(PYTHON) benchmarks/proxy $(ARGS)

@@ -1,0 +1,3 @@
+module epd.dev/benchmarks/proxy
+
+go 1.22
