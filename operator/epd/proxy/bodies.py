@@ -6,8 +6,6 @@ Counts; reads no body by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -29,11 +27,19 @@ def room_for_bodies(memory_max: Path = CGROUP) -> int | None:
 
 
 class Share:
-    """What one body takes of the room. `size` is in bytes."""
+    """What one body takes of the room, until the end of a `with` block. `size` is in bytes."""
+
+    __slots__ = ("_bodies", "size")
 
     def __init__(self, bodies: Bodies) -> None:
         self._bodies = bodies
         self.size = 0
+
+    def __enter__(self) -> Share:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def grow(self, size: int) -> None:
         """Take `size` bytes in all. Raises OverloadedError if the others leave too little; a lone body always fits."""
@@ -46,6 +52,11 @@ class Share:
         self._bodies.taken = others + size
         self.size = size
 
+    def release(self) -> None:
+        """Give everything back; safe to call more than once."""
+        self._bodies.taken -= self.size
+        self.size = 0
+
 
 class Bodies:
     """The bodies in flight: `taken` of `room` bytes (None: no bound)."""
@@ -54,11 +65,6 @@ class Bodies:
         self.room = room
         self.taken = 0
 
-    @contextmanager
-    def share(self) -> Iterator[Share]:
-        """Hold a body, which has nothing at first."""
-        share = Share(self)
-        try:
-            yield share
-        finally:
-            self.taken -= share.size
+    def share(self) -> Share:
+        """A body's share, which has nothing at first."""
+        return Share(self)

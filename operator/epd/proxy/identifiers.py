@@ -7,9 +7,25 @@ the embedding within one model version, and with the salt.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from enum import StrEnum
+from functools import lru_cache
+from typing import Final, Protocol
 
 from blake3 import blake3
+
+_CACHED_LENGTH: Final = 128
+"""Characters of a MIME type and a format together, up to which they are remembered."""
+
+
+class Hasher(Protocol):
+    """A hash that is being computed."""
+
+    def update(self, data: bytes | memoryview, /) -> object:
+        """Take the next bytes."""
+
+    def hexdigest(self) -> str:
+        """The digest of all that was taken, in hex."""
 
 
 class HashAlgorithm(StrEnum):
@@ -19,27 +35,63 @@ class HashAlgorithm(StrEnum):
     SHA256 = "SHA256"
 
 
+def hasher(algorithm: HashAlgorithm) -> Hasher:
+    """A fresh hash of `algorithm`, to be fed piece by piece."""
+    return blake3() if algorithm is HashAlgorithm.BLAKE3 else hashlib.sha256()
+
+
 def digest(algorithm: HashAlgorithm, *fields: str) -> str:
     """Hash `fields` to 64 hex digits; each field is prefixed by its length, so that no two lists collide."""
-    hasher = blake3() if algorithm is HashAlgorithm.BLAKE3 else hashlib.sha256()
-    for field in fields:
-        # surrogatepass: JSON may carry lone surrogates, which plain UTF-8 refuses
-        data = field.encode("utf-8", "surrogatepass")
-        hasher.update(len(data).to_bytes(8, "big"))
-        hasher.update(data)
-    return hasher.hexdigest()
+    return _hash(algorithm, _frame(fields))
 
 
-def media_identifier(
-    algorithm: HashAlgorithm, *, kind: str, mime_type: str, media_format: str, payload: str, salt: str
-) -> str:
-    """Identify an item whose bytes are in the request.
+def _frame(fields: Iterable[str]) -> bytes:
+    # surrogatepass: JSON may carry lone surrogates, which plain UTF-8 refuses
+    encoded = [field.encode("utf-8", "surrogatepass") for field in fields]
+    return b"".join([piece for data in encoded for piece in (len(data).to_bytes(8, "big"), data)])
+
+
+def _hash(algorithm: HashAlgorithm, data: bytes) -> str:
+    return blake3(data).hexdigest() if algorithm is HashAlgorithm.BLAKE3 else hashlib.sha256(data).hexdigest()
+
+
+def content_digest(algorithm: HashAlgorithm, payload: str) -> str:
+    """Hash the payload of an item whose bytes are in the request.
 
     `payload` is the base64 text as it was sent: a video of MIME type `video/jpeg` is a comma-separated list of base64
     frames (vLLM multimodal/media/video.py), so the payload of a `data:` URL is not always one base64 text, and equal
     text is equal content to every decoder.
     """
-    return digest(algorithm, "epd.media.v1", salt, kind, mime_type, media_format, payload)
+    return _hash(algorithm, payload.encode("utf-8", "surrogatepass"))
+
+
+def content_identifier(
+    algorithm: HashAlgorithm, *, kind: str, mime_type: str, media_format: str, content: str, salt: str
+) -> str:
+    """Identify an item by the digest of its payload, which may have been made before anything else of it was known.
+
+    It is the digest of "epd.media.v2", salt, kind, MIME type, format and content.
+    """
+    fields = (salt, kind, mime_type, media_format)
+    # what is long is no MIME type, and the cache must not keep what clients think up
+    begin = _begin(*fields) if len(mime_type) + len(media_format) <= _CACHED_LENGTH else _begin.__wrapped__(*fields)
+    return _hash(algorithm, begin + content.encode())
+
+
+@lru_cache(maxsize=256)
+def _begin(salt: str, kind: str, mime_type: str, media_format: str) -> bytes:
+    """The frame up to the content; a deployment sees a handful of MIME types for each tenant."""
+    return _frame(("epd.media.v2", salt, kind, mime_type, media_format)) + (64).to_bytes(8, "big")
+
+
+def media_identifier(
+    algorithm: HashAlgorithm, *, kind: str, mime_type: str, media_format: str, payload: str, salt: str
+) -> str:
+    """Identify an item by its payload, the base64 text as it was sent."""
+    content = content_digest(algorithm, payload)
+    return content_identifier(
+        algorithm, kind=kind, mime_type=mime_type, media_format=media_format, content=content, salt=salt
+    )
 
 
 def url_key(kind: str, url: str) -> str:

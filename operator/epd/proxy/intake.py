@@ -1,32 +1,14 @@
-"""Takes the body of a request in as it arrives, within its limits.
+"""Takes the body of a request in as it arrives, within its limits, and has large ones looked through meanwhile.
 
 Knows nothing of JSON documents or media: what the body means is read once it is whole (`requests.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from epd.proxy.bodies import Share
 from epd.proxy.errors import BodyTooLargeError
 from epd.proxy.identifiers import HashAlgorithm
-
-
-@dataclass(frozen=True, slots=True)
-class Payload:
-    """Text that was lifted out of a body, and the digest of it."""
-
-    data: memoryview
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class LiftedBody:
-    """A body whose long base64 texts are elsewhere: `skeleton` is JSON with marks in their places."""
-
-    skeleton: bytes | bytearray
-    payloads: tuple[Payload, ...] = ()
-    mark: str = ""
+from epd.proxy.lifting import LIFT_FROM, LiftedBody, Lifter
 
 
 class Intake:
@@ -35,21 +17,35 @@ class Intake:
     Raises BodyTooLargeError or OverloadedError if `length` alone is too much.
     """
 
+    __slots__ = ("_algorithm", "_body", "_lifter", "_limit", "_share", "_size")
+
     def __init__(self, *, share: Share, limit: int, algorithm: HashAlgorithm, length: int | None) -> None:
         self._share = share
         self._limit = limit
         self._algorithm = algorithm
-        self._body = bytearray()
-        self._admit(length or 0)
+        self._size = 0
+        self._body = b""
+        self._lifter: Lifter | None = None
+        if length is not None:
+            self._admit(length)
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes. Raises BodyTooLargeError or OverloadedError."""
-        self._admit(len(self._body) + len(data))
-        self._body += data
+        self._size += len(data)
+        self._admit(self._size)
+        if self._lifter is not None:
+            self._lifter.feed(data)
+        elif self._size > LIFT_FROM:
+            self._lifter = Lifter(self._algorithm)
+            self._lifter.feed(self._body + data if self._body else data)
+            self._body = b""
+        else:
+            # most bodies come in one piece, which is then never copied
+            self._body = self._body + data if self._body else data
 
     def lifted(self) -> LiftedBody:
         """The whole body; nothing may be fed after this."""
-        return LiftedBody(self._body)
+        return self._lifter.lifted() if self._lifter is not None else LiftedBody(self._body)
 
     def _admit(self, size: int) -> None:
         if size > self._limit:

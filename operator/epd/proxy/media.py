@@ -9,13 +9,15 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from epd.proxy.errors import InvalidRequestError
-from epd.proxy.identifiers import HashAlgorithm, media_identifier, url_key
+from epd.proxy.identifiers import HashAlgorithm, content_identifier, url_key
+from epd.proxy.lifting import NOTHING, Payloads
 
 KINDS: Final = MappingProxyType(
     {"image_url": "image", "video_url": "video", "audio_url": "audio", "input_audio": "audio"},
@@ -41,12 +43,14 @@ class MediaPolicy:
     salt: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# not frozen: that would make every item half a microsecond dearer; never changed
+@dataclass(slots=True, kw_only=True)
 class MediaItem:
     """One picture, video or sound of a request.
 
-    `identifier` is None for URLs: their identity is their content, which only an engine sees. `key` is equal for equal
-    items: the identifier, or a hash of the URL.
+    `identifier` is None for URLs: their identity is their content, which only an engine sees; and in dialects where
+    engines take none. `key` is equal for equal items: a hash of the content or of the URL. In `payload` marks may stand
+    for what was lifted out of the body.
     """
 
     kind: str
@@ -66,8 +70,13 @@ class MediaItem:
         return part
 
 
-def parse_media(part: dict[str, Any], *, path: str, policy: MediaPolicy) -> MediaItem:
-    """Read one media part; `path` is its place in the body, for messages. Raises InvalidRequestError."""
+def parse_media(
+    part: dict[str, Any], *, path: str, policy: MediaPolicy, payloads: Payloads = NOTHING, named: bool = True
+) -> MediaItem:
+    """Read one media part in chat's form; `path` is its place in the body, for messages. Raises InvalidRequestError.
+
+    `payloads` were lifted out of the body. An item that is not `named` gets no identifier.
+    """
     part_type = part["type"]
     payload = part.get(part_type)
     where = f"{path}.{part_type}"
@@ -79,72 +88,100 @@ def parse_media(part: dict[str, Any], *, path: str, policy: MediaPolicy) -> Medi
         shape = '{"data": ..., "format": ...}' if part_type == "input_audio" else '{"url": ...}'
         raise InvalidRequestError(f"{part_type} must be an object: {shape}", param=where)
     if part_type == "input_audio":
-        return _input_audio(payload, where=where, policy=policy)
-    url = _text(payload, "url", where=where)
-    fields = [("url", url)]
-    if isinstance(detail := payload.get("detail"), str):
-        fields.append(("detail", detail))
-    identifier = _identify_url(url, part_type=part_type, where=f"{where}.url", policy=policy)
-    return MediaItem(
-        kind=KINDS[part_type],
-        part_type=part_type,
-        payload=tuple(fields),
-        identifier=identifier,
-        key=identifier or url_key(KINDS[part_type], url),
-    )
-
-
-def _input_audio(payload: dict[str, Any], *, where: str, policy: MediaPolicy) -> MediaItem:
-    data = _text(payload, "data", where=where)
-    media_format = _text(payload, "format", where=where)
-    identifier = media_identifier(
-        policy.hash_algorithm, kind="audio", mime_type="", media_format=media_format, payload=data, salt=policy.salt
-    )
-    return MediaItem(
-        kind="audio",
-        part_type="input_audio",
-        payload=(("data", data), ("format", media_format)),
-        identifier=identifier,
-        key=identifier,
-    )
-
-
-def _text(payload: dict[str, Any], field: str, *, where: str) -> str:
-    value = payload.get(field)
-    if not isinstance(value, str) or not value:
-        raise InvalidRequestError(f"{field} must be a non-empty string", param=f"{where}.{field}")
-    return value
-
-
-def _identify_url(url: str, *, part_type: str, where: str, policy: MediaPolicy) -> str | None:
-    """Identify a `data:` URL; check any other and answer None."""
-    match = _SCHEME.match(url)
-    scheme = match.group().lower() if match else ""
-    if scheme == "data":
-        mime_type, payload = _split_data_url(url, where=where)
-        return media_identifier(
-            policy.hash_algorithm,
-            kind=KINDS[part_type],
-            mime_type=mime_type,
-            media_format="",
-            payload=payload,
-            salt=policy.salt,
+        data = text_of(payload, "data", where=where)
+        media_format = payloads.expand(text_of(payload, "format", where=where))
+        return inline_item(
+            part_type,
+            (("data", data), ("format", media_format)),
+            media_format=media_format,
+            data=data,
+            policy=policy,
+            payloads=payloads,
+            named=named,
         )
-    if scheme not in ("http", "https"):
+    return url_item(
+        part_type,
+        text_of(payload, "url", where=where),
+        detail=payload.get("detail"),
+        where=f"{where}.url",
+        policy=policy,
+        payloads=payloads,
+        named=named,
+    )
+
+
+def url_item(
+    part_type: str,
+    url: str,
+    *,
+    where: str,
+    policy: MediaPolicy,
+    detail: object = None,
+    payloads: Payloads = NOTHING,
+    named: bool = True,
+) -> MediaItem:
+    """Read the URL of an item. Raises InvalidRequestError with the path `where`."""
+    head, _, data = url.partition(",")
+    if payloads.stands_in(url) and (payloads.stands_in(head) or payloads.alone(data) is None):
+        # what was lifted is not just the payload
+        url = payloads.expand(url)
+        head, _, data = url.partition(",")
+    fields: tuple[tuple[str, str], ...] = (("url", url),)
+    if isinstance(detail, str):
+        fields = (*fields, ("detail", detail))
+    if url[:5].lower() == "data:":
+        mime_type = _mime_type(head[5:], whole=bool(data) and not data.isspace(), where=where)
+        return inline_item(
+            part_type, fields, mime_type=mime_type, data=data, policy=policy, payloads=payloads, named=named
+        )
+    match = _SCHEME.match(url)
+    if match is None or match.group().lower() not in ("http", "https"):
         raise InvalidRequestError(
             f"{part_type} must be a data:, http: or https: URL", param=where, code="media_scheme_not_allowed"
         )
     check_host(url, part_type=part_type, where=where, allowed=policy.allowed_domains)
-    return None
+    kind = KINDS[part_type]
+    return MediaItem(kind=kind, part_type=part_type, payload=fields, identifier=None, key=url_key(kind, url))
 
 
-def _split_data_url(url: str, *, where: str) -> tuple[str, str]:
-    """Split `data:<MIME type>;base64,<payload>`; vLLM takes no other encoding (multimodal/media/connector.py)."""
-    head, comma, payload = url[len("data:") :].partition(",")
+def inline_item(
+    part_type: str,
+    fields: tuple[tuple[str, str], ...],
+    *,
+    data: str,
+    mime_type: str = "",
+    media_format: str = "",
+    policy: MediaPolicy,
+    payloads: Payloads,
+    named: bool,
+) -> MediaItem:
+    """Name an item whose payload, `data`, is in the request."""
+    kind = KINDS[part_type]
+    key = content_identifier(
+        policy.hash_algorithm,
+        kind=kind,
+        mime_type=mime_type,
+        media_format=media_format,
+        content=payloads.digest(policy.hash_algorithm, data),
+        salt=policy.salt,
+    )
+    return MediaItem(kind=kind, part_type=part_type, payload=fields, identifier=key if named else None, key=key)
+
+
+def text_of(payload: Mapping[str, Any], name: str, *, where: str) -> str:
+    """Read a string that must be there. Raises InvalidRequestError."""
+    value = payload.get(name)
+    if not isinstance(value, str) or not value:
+        raise InvalidRequestError(f"{name} must be a non-empty string", param=f"{where}.{name}")
+    return value
+
+
+def _mime_type(head: str, *, whole: bool, where: str) -> str:
+    """Read `<MIME type>;base64`; vLLM takes no other encoding (multimodal/media/connector.py)."""
     mime_type, _, encoding = head.partition(";")
-    if not comma or not payload.strip() or not mime_type or encoding.strip().lower() != "base64":
+    if not whole or not mime_type or encoding.strip().lower() != "base64":
         raise InvalidRequestError("a data: URL must read data:<MIME type>;base64,<payload>", param=where)
-    return mime_type.strip().lower(), payload
+    return mime_type.strip().lower()
 
 
 def check_host(url: str, *, part_type: str, where: str, allowed: frozenset[str]) -> None:

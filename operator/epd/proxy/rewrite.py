@@ -14,10 +14,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from epd.proxy.documents import write
 from epd.proxy.media import MediaItem
-from epd.proxy.requests import ParsedRequest, dump_part
+from epd.proxy.requests import ParsedRequest
 
 OPTIONS: Final = frozenset({"mm_processor_kwargs", "media_io_kwargs"})
 """Fields with which an engine hashes a `uuid` anew (vLLM multimodal/processing/inputs.py, `get_mm_hashes`)."""
@@ -65,12 +66,12 @@ def without_pixels(request: ParsedRequest, reported: Mapping[str, Reported]) -> 
     Engines take either media or reports of one modality in one request, and reports of equal fields only. So all items
     of a modality are replaced, or none.
     """
-    if OPTIONS & dict(request.primer_fields).keys():
+    if not request.rewritable or OPTIONS.intersection(request.primer_fields):
         return None
     parts: dict[str, bytes] = {}
     for kind in dict.fromkeys(item.kind for item in request.items):
         parts |= _replaced([item for item in request.items if item.kind == kind], reported)
-    return request.body_with(parts) if parts else None
+    return cast("bytes", request.body_with(parts)) if parts else None  # until attempts.py takes a Body
 
 
 def _replaced(items: Sequence[MediaItem], reported: Mapping[str, Reported]) -> dict[str, bytes]:
@@ -80,7 +81,7 @@ def _replaced(items: Sequence[MediaItem], reported: Mapping[str, Reported]) -> d
     if not usable or len({frozenset(report.metadata) for report in reports}) > 1:
         return {}
     return {
-        item.key: dump_part(
+        item.key: write(
             {
                 "type": f"{item.kind}_embeds",
                 f"{item.kind}_embeds": dict(report.metadata),

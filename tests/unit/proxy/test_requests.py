@@ -14,14 +14,19 @@ from epd.proxy.requests import (
     primer_body,
     strip_answer,
 )
+from epd.proxy.transport import Body
 
 POLICY = MediaPolicy()
-A = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-B = {"type": "image_url", "image_url": {"url": "data:image/png;base64,BBBB"}}
+A: dict[str, Any] = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+B: dict[str, Any] = {"type": "image_url", "image_url": {"url": "data:image/png;base64,BBBB"}}
 
 
 def chat(*content: Any, **fields: Any) -> bytes:
     return json.dumps({"messages": [{"role": "user", "content": list(content)}], **fields}).encode()
+
+
+def whole(body: Body) -> bytes:
+    return body if isinstance(body, bytes) else b"".join(body)
 
 
 def identifier(part: dict[str, Any]) -> str:
@@ -44,18 +49,18 @@ def identifier(part: dict[str, Any]) -> str:
 def test_text_is_left_as_it_is(document: dict[str, Any]) -> None:
     parsed = parse_chat(json.dumps(document).encode(), policy=POLICY)
     assert parsed.items == ()
-    assert json.loads(parsed.body) == document
+    assert json.loads(whole(parsed.body)) == document
 
 
 def test_items_are_distinct_and_in_prompt_order_over_all_messages() -> None:
     messages = [{"role": "user", "content": [B, A]}, {"role": "tool", "content": [A]}]
     parsed = parse_chat(json.dumps({"messages": messages}).encode(), policy=POLICY)
     assert [item.part() for item in parsed.items] == [{**B, "uuid": identifier(B)}, {**A, "uuid": identifier(A)}]
-    sent = json.loads(parsed.body)["messages"]
+    sent = json.loads(whole(parsed.body))["messages"]
     assert sent[1]["content"] == [{**A, "uuid": identifier(A)}]
 
 
-def test_places_are_where_the_parts_stand_in_the_body() -> None:
+def test_parts_are_where_media_stand_in_the_body() -> None:
     low = {"type": "image_url", "image_url": {**A["image_url"], "detail": "low"}}
     messages = [{"content": [B, "A", A], "role": "user"}, {"role": "tool", "content": [{"type": "text", "text": "t"}]}]
     body = {"user": "first", "messages": [*messages, {"role": "user", "content": [low]}], "last": {"x": 1.5}}
@@ -63,32 +68,46 @@ def test_places_are_where_the_parts_stand_in_the_body() -> None:
     a, b = identifier(A), identifier(B)
     # equal items, although their parts differ
     assert [item.identifier for item in parsed.items] == [b, a]
-    parts = [(place.key, json.loads(parsed.body[place.start : place.end])) for place in parsed.places]
-    assert parts == [(b, {**B, "uuid": b}), (a, {**A, "uuid": a}), (a, {**low, "uuid": a})]
+    named = [(b, {**B, "uuid": b}), (a, {**A, "uuid": a}), (a, {**low, "uuid": a})]
+    assert [(key, json.loads(part)) for key, part in parsed.parts] == named
     assert parsed.body_with({}) == parsed.body
-    other = json.loads(parsed.body_with({a: b'{"type":"x"}'}))
+    other = json.loads(whole(parsed.body_with({a: b'{"type":"x"}'})))
     body["messages"][0]["content"] = [{**B, "uuid": b}, "A", {"type": "x"}]  # type: ignore[index] # of no one type
     body["messages"][2]["content"] = [{"type": "x"}]  # type: ignore[index] # as above
     assert (other, list(other)) == (body, list(body))
 
 
-def test_a_text_that_looks_like_what_stands_for_media_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    marks = []
+@pytest.mark.parametrize("exact", [{}, {"seed": 2**64}], ids=["fast", "exact"])
+@pytest.mark.parametrize("text", ["\0", "a\0b", '"\0"', "\\u0000"])
+def test_a_text_that_looks_like_what_stands_for_media_is_left_as_it_is(text: str, exact: dict[str, Any]) -> None:
+    parsed = parse_chat(chat(text, A, {"type": "text", "text": text}, user=text, **exact), policy=POLICY)
+    sent = json.loads(whole(parsed.body))
+    assert sent["messages"][0]["content"] == [text, {**A, "uuid": identifier(A)}, {"type": "text", "text": text}]
+    assert sent["user"] == text
+
+
+def test_what_stands_for_media_in_an_exact_document_is_known_to_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks: list[str] = []
     real = secrets.token_hex
-    monkeypatch.setattr(secrets, "token_hex", lambda size: marks.append(real(size)) or marks[-1])
-    parsed = parse_chat(chat("a", A), policy=POLICY)
-    assert len(marks[0]) == 32
-    # another one each time, so that no client knows it
-    again = parse_chat(chat(marks[0], A), policy=POLICY)
-    assert marks[0] != marks[1]
-    assert json.loads(again.body)["messages"][0]["content"][0] == marks[0]
-    assert marks[0].encode() not in parsed.body
+
+    def noted(size: int) -> str:
+        marks.append(real(size))
+        return marks[-1]
+
+    monkeypatch.setattr(secrets, "token_hex", noted)
+    parse_chat(chat("a", A, seed=2**64), policy=POLICY)
+    again = parse_chat(chat(marks[0], A, seed=2**64), policy=POLICY)
+    assert (len(marks[0]), marks[0] != marks[1]) == (32, True)
+    sent = whole(again.body)
+    assert json.loads(sent)["messages"][0]["content"][0] == marks[0]
+    assert marks[1].encode() not in sent
 
 
 def test_what_clients_may_not_send_is_stripped() -> None:
     transfer = {"ec_transfer_params": {"x": {}}, "kv_transfer_params": {"remote_host": "h"}}
-    body = chat({"type": "text", "text": "t", "uuid": "u"}, vllm_xargs={**transfer, "a": 1}, **transfer)
-    assert json.loads(parse_chat(body, policy=POLICY).body) == {
+    text = {"type": "text", "text": "t", "uuid": "u"}
+    body = chat(text, vllm_xargs={**transfer, "a": 1}, request_id="r", **transfer)
+    assert json.loads(whole(parse_chat(body, policy=POLICY).body)) == {
         "messages": [{"role": "user", "content": [{"type": "text", "text": "t"}]}],
         "vllm_xargs": {"a": 1},
     }
@@ -200,7 +219,7 @@ def test_a_primer_has_the_items_and_what_keys_depend_on() -> None:
         chat(A, {"type": "text", "text": "t"}, model="m", session_id="s", temperature=1, stream=True, **options),
         policy=POLICY,
     )
-    assert json.loads(primer_body(request, request.items)) == {
+    assert json.loads(whole(primer_body(request, request.items))) == {
         "model": "m",
         "session_id": "s",
         **options,
@@ -232,6 +251,10 @@ def test_completions_keep_their_prompt_and_lose_transfer_fields() -> None:
     [
         (b'{"a": 1}', b'{"a": 1}'),
         (b'{"a":1,"kv_transfer_params":null,"ec_transfer_params":{"k":{}}}', b'{"a":1}'),
+        (b'{"a":1,"kv_transfer_params":null,"ec_transfer_params":null}', b'{"a":1}'),
+        (b'{"kv_transfer_params":null,"a":123456789012345678901}', b'{"a":123456789012345678901}'),
+        (b'{"a":",\\"kv_transfer_params\\":null"}', b'{"a":",\\"kv_transfer_params\\":null"}'),
+        (b'{"kv_transfer_params":1,"a":' + b"[" * 300 + b"]" * 300 + b"}", b'{"a":' + b"[" * 300 + b"]" * 300 + b"}"),
         (b'{"text": "say kv_transfer_params"}', b'{"text": "say kv_transfer_params"}'),
         (b'["kv_transfer_params"]', b'["kv_transfer_params"]'),
         (b'{"kv_transfer_params": ', b'{"kv_transfer_params": '),

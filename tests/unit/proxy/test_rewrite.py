@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from epd.proxy.media import MediaPolicy
 from epd.proxy.requests import ParsedRequest, parse_chat
 from epd.proxy.rewrite import Reported, read_report, without_pixels
+from epd.proxy.transport import Body
 
 POLICY = MediaPolicy(allowed_domains=frozenset({"a.example"}))
 GRID = {"image_grid_thw": [1, 8, 8]}
@@ -41,8 +42,8 @@ def reports(request: ParsedRequest, *metadata: dict[str, Any]) -> dict[str, Repo
     return {item.key: Reported(identifier=item.identifier or KEY, metadata=fields) for item, fields in pairs}
 
 
-def content(body: bytes | None) -> list[Any]:
-    assert body is not None
+def content(body: Body | None) -> list[Any]:
+    assert isinstance(body, bytes)
     [message] = json.loads(body)["messages"]
     return list(message["content"])
 
@@ -63,7 +64,8 @@ def test_media_give_way_to_metadata_and_nothing_else_changes() -> None:
         embeds("image", other, second.identifier),
         embeds("image", GRID, first.identifier),
     ]
-    assert body is not None
+    assert isinstance(body, bytes)
+    assert isinstance(request.body, bytes)
     sent, original = json.loads(body), json.loads(request.body)
     assert list(sent) == list(original)
     assert {**sent, "messages": 0} == {**original, "messages": 0}

@@ -1,0 +1,103 @@
+"""JSON documents of clients: read fast where that reads them rightly, else exactly; and written anew.
+
+Pure. What is refused, and how numbers and texts are understood, is what Python's own parser does, as in the engines:
+orjson reads a document only where both agree. They do not on integers beyond 64 bits, which orjson reads as floats. On
+lone surrogates, infinite numbers and long digits orjson fails, and Python's parser has the last word.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NoReturn
+
+import orjson
+
+from epd.proxy.errors import InvalidRequestError
+
+DEPTH_LIMIT: Final = 100
+"""Levels of nesting: several times what JSON schemas of tools have, and far below the 1000 at which Python's own reader
+and the 254 at which orjson's writer give up, wherever on the stack they are called."""
+
+VALUES_LIMIT: Final = 2_000_000
+"""Values of a body, counted by commas and brackets: more than the tokens of any prompt. Each may take 160 bytes once it
+is parsed, so without a bound one body of many small values would take all memory."""
+
+_SHAPE: Final = bytes.maketrans(b"123456789{", b"000000000[")
+"""Digits look alike, and so do opening brackets, so that two searches tell what a document may have."""
+_LONG_NUMBER: Final = b"0" * 19
+"""Digits of the shortest integer that may not fit into 64 bits: -2^63 has as many."""
+
+
+def read(body: bytes | bytearray) -> tuple[dict[str, Any], bool]:
+    """Read a client's object; and whether it has something that only `write_exactly` writes as it was.
+
+    Raises InvalidRequestError (`invalid_json`) if it is no object or too much of one.
+    """
+    # a value has at least its mark and one more byte, so small bodies need no count
+    if len(body) > 2 * VALUES_LIMIT and sum(body.count(mark) for mark in b",[{") > VALUES_LIMIT:
+        raise InvalidRequestError("the body has too many values", code="invalid_json")
+    shape = body.translate(_SHAPE)
+    document, exact = _read(body, _LONG_NUMBER in shape)
+    if shape.count(b"[") > DEPTH_LIMIT and _is_deep(document):
+        raise InvalidRequestError("the body is nested too deeply", code="invalid_json")
+    return document, exact
+
+
+def read_unbounded(body: bytes) -> tuple[dict[str, Any], bool]:
+    """Read an object as `read` does, however large and deep it is."""
+    return _read(body, _LONG_NUMBER in body.translate(_SHAPE))
+
+
+def _read(body: bytes | bytearray, exact: bool) -> tuple[dict[str, Any], bool]:
+    if not exact:
+        try:
+            document = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            exact = True
+    if exact:
+        document = _read_exactly(body)
+    if not isinstance(document, dict):
+        raise InvalidRequestError("the body must be a JSON object", code="invalid_json")
+    return document, exact
+
+
+def write(value: object, *, sort_keys: bool = False) -> bytes:
+    """Write a value without spaces; what orjson can't write is left to Python. Floats must be finite."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS if sort_keys else None)
+    except TypeError:
+        return write_exactly(value, sort_keys=sort_keys)
+
+
+def write_exactly(value: object, *, sort_keys: bool = False) -> bytes:
+    """Write a value as Python does. Raises InvalidRequestError for infinite numbers, which JSON has not."""
+    try:
+        text = json.dumps(value, separators=(",", ":"), allow_nan=False, sort_keys=sort_keys)
+    except ValueError as error:
+        raise InvalidRequestError(f"the body is not JSON: {error}", code="invalid_json") from None
+    return text.encode()
+
+
+def _read_exactly(body: bytes | bytearray) -> Any:
+    try:
+        return json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+    except RecursionError:
+        raise InvalidRequestError("the body is nested too deeply", code="invalid_json") from None
+    except ValueError as error:
+        raise InvalidRequestError(f"the body is not JSON: {error}", code="invalid_json") from None
+
+
+def _is_deep(document: object) -> bool:
+    level = [document]
+    for _ in range(DEPTH_LIMIT):
+        children = (
+            node.values() if isinstance(node, dict) else node for node in level if isinstance(node, (dict, list))
+        )
+        level = [child for group in children for child in group if isinstance(child, (dict, list))]
+        if not level:
+            return False
+    return True
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
