@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from epd.proxy.exchange import Exchange
+from epd.proxy.health import State
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Members
 from epd.proxy.routing import InFlight
@@ -22,12 +24,20 @@ class AdminPort:
     """Handles requests on the admin port."""
 
     def __init__(
-        self, *, settings: Settings, members: Members, load: InFlight, metrics: Metrics, data_port: DataPort
+        self,
+        *,
+        settings: Settings,
+        members: Members,
+        load: InFlight,
+        metrics: Metrics,
+        exchange: Exchange,
+        data_port: DataPort,
     ) -> None:
         self._settings = settings
         self._members = members
         self._load = load
         self._metrics = metrics
+        self._exchange = exchange
         self._data_port = data_port
 
     def application(self) -> web.Application:
@@ -52,7 +62,14 @@ class AdminPort:
         return web.Response(text="ok\n")
 
     def _metrics_page(self) -> web.Response:
-        body = self._metrics.render(members=self._members.all(), load=self._load, requests=self._data_port.in_flight)
+        health, members = self._exchange.health, self._members.all()
+        body = self._metrics.render(
+            members=members,
+            load=self._load,
+            requests=self._data_port.in_flight,
+            waiting=self._exchange.admission.waiting,
+            ejected={member.name for member in members if health.state(member.name) is not State.HEALTHY},
+        )
         return web.Response(body=body, headers={"content-type": METRICS_TYPE})
 
     def _topology(self) -> web.Response:
@@ -61,6 +78,7 @@ class AdminPort:
                 "name": member.name,
                 "role": member.role,
                 "ready": member.ready,
+                "health": self._exchange.health.state(member.name),
                 "pairing": member.pairing,
                 "modelVersion": member.model_version,
                 "address": member.address,
@@ -75,6 +93,7 @@ class AdminPort:
                 "roles": sorted(self._settings.roles),
                 "encoderFailurePolicy": self._settings.policy,
                 "suspended": self._settings.suspended,
+                "queued": self._exchange.admission.waiting,
                 "members": members,
             }
         )
@@ -86,6 +105,7 @@ class AdminPort:
                 "synced": self._members.synced,
                 "draining": self._data_port.draining,
                 "inFlight": self._data_port.in_flight,
+                "queued": self._exchange.admission.waiting,
                 "ready": {role: ready.count(role) for role in sorted(self._settings.roles)},
                 **self._metrics.totals(),
             }

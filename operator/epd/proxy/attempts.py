@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from epd.api.names import Role
 from epd.proxy.metrics import Metrics
-from epd.proxy.pods import Member, Members
+from epd.proxy.pods import Member
 from epd.proxy.prefill import Arrival, Attempt, PrefillSide
-from epd.proxy.routing import InFlight, choose_prefill
+from epd.proxy.rotation import Rotation
 from epd.proxy.transport import Cause
 
 ENGINES_AT_RISK: Final = 2
@@ -46,29 +45,11 @@ class Outcome:
 class Attempts:
     """Makes one attempt or two per call of `ask`."""
 
-    def __init__(self, *, prefill_side: PrefillSide, members: Members, load: InFlight, metrics: Metrics) -> None:
+    def __init__(self, *, prefill_side: PrefillSide, rotation: Rotation, metrics: Metrics) -> None:
         self._prefill_side = prefill_side
-        self._members = members
-        self._load = load
+        self._rotation = rotation
+        self._health = rotation.health
         self._metrics = metrics
-
-    def choose(
-        self,
-        arrival: Arrival,
-        *,
-        pairing: str | None = None,
-        avoided: str | None = None,
-        excluded: str = "",
-        wants_encoders: bool = False,
-    ) -> Member | None:
-        """Choose an engine: of `pairing` if given, never of the pairing `avoided`, never the one named `excluded`."""
-        members = [
-            member
-            for member in self._members.ready(Role.PREFILL_DECODE)
-            if member.pairing != avoided and pairing in (None, member.pairing)
-        ]
-        encoders = {m.pairing for m in self._members.ready(Role.ENCODE)} if wants_encoders else None
-        return choose_prefill(arrival.request_id, members, self._load, excluded={excluded}, encoder_pairings=encoders)
 
     async def ask(
         self,
@@ -88,14 +69,15 @@ class Attempts:
             return Outcome(failed_on=failed_on)
         if bare is not None:
             self._metrics.rewritten()
-        attempt = await self._prefill_side.attempt(arrival, target, bare)
+        attempt = await self._attempt(arrival, target, bare)
         cause = _failure(attempt, bare=bare is not None)
         if cause is None:
             return Outcome(attempt, target)
         taken = cause is not Cause.REFUSED
         if taken:
             failed_on |= {target.name}
-        other = self.choose(arrival, pairing=pairing, excluded=target.name)
+        # whether it has room or not: the request has had its turn, and no more of them come than were at the first
+        other = self._rotation.prefill(arrival.request_id, pairing=pairing, excluded=(target.name,))
         alone = other is None
         if other is None and (cause is Cause.DISCONNECTED or (bare is not None and taken)):
             other = target
@@ -104,10 +86,20 @@ class Attempts:
         self._metrics.retried(other.role, cause)
         if bare is not None:
             self._metrics.resent(cause)
-        attempt = await self._prefill_side.attempt(arrival, other)
+        attempt = await self._attempt(arrival, other, None)
         if attempt.cause not in (None, Cause.REFUSED):
             failed_on |= {other.name}
         return Outcome(attempt, other, alone=alone, failed_on=failed_on, resent=bare is not None and taken)
+
+    async def _attempt(self, arrival: Arrival, member: Member, bare: bytes | None) -> Attempt:
+        self._health.sent(member.name)
+        attempt = await self._prefill_side.attempt(arrival, member, bare)
+        if attempt.cause is None:
+            self._health.succeeded(member.name)
+        elif bare is None or attempt.cause not in (Cause.STATUS, Cause.STREAM_ERROR):
+            # without media it may have failed for an entry that is missing, which is not its fault
+            self._health.failed(member.name, attempt.cause)
+        return attempt
 
 
 def _failure(attempt: Attempt, *, bare: bool) -> Cause | None:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from epd.api.names import Role
+from epd.proxy.admission import Admission
 from epd.proxy.attempts import Attempts, Outcome
+from epd.proxy.deadlines import Deadlines
 from epd.proxy.encoding import Encoded, EncodeFailure, EncodeOrder, Encoding
 from epd.proxy.errors import (
     EncoderUnavailableError,
@@ -21,12 +23,14 @@ from epd.proxy.errors import (
     RequestTimeoutError,
     UnavailableError,
 )
+from epd.proxy.health import Health
 from epd.proxy.metrics import Metrics
-from epd.proxy.pods import Members
+from epd.proxy.pods import Member, Members
 from epd.proxy.prefill import Arrival, PrefillSide
 from epd.proxy.requests import MODELS_PATH
 from epd.proxy.rewrite import Reported, without_pixels
-from epd.proxy.routing import InFlight, choose_prefill
+from epd.proxy.rotation import Rotation
+from epd.proxy.routing import InFlight
 from epd.proxy.settings import EncoderFailurePolicy, Limits
 from epd.proxy.transport import Call, Reply, Transport, TransportError
 
@@ -67,6 +71,9 @@ class _Primed:
         )
 
 
+_NOTHING: Final = _Primed()
+
+
 class Exchange:
     """Answers requests. `encodes` says whether the topology has encoders, `rewrites` whether media may be left out."""
 
@@ -87,22 +94,27 @@ class Exchange:
         self._policy = policy
         self._limits = limits
         self._members = members
-        self._load = load
         self._metrics = metrics
         self._transport = transport
         self._fallbacks = 0
+        self._deadlines = Deadlines()
+        self.health = Health(members, on_ejected=metrics.ejected)
+        self._rotation = Rotation(members=members, load=load, health=self.health, bound=limits.max_in_flight_per_engine)
+        self.admission = Admission(
+            rotation=self._rotation, limit=limits.queue, seconds=limits.queue_seconds, metrics=metrics
+        )
         self._encoding = Encoding(
             transport=transport, members=members, load=load, metrics=metrics, attempt_seconds=limits.encode_seconds
         )
         prefill_side = PrefillSide(transport=transport, load=load, metrics=metrics, idle_seconds=limits.idle_seconds)
-        self._attempts = Attempts(prefill_side=prefill_side, members=members, load=load, metrics=metrics)
+        self._attempts = Attempts(prefill_side=prefill_side, rotation=self._rotation, metrics=metrics)
 
     async def answer(self, arrival: Arrival) -> Reply:
         """Answer a completion. Raises ProxyError; a cancelled call leaves nothing running behind it."""
+        media = self._encodes and bool(arrival.request.items)
+        work = self._answer_media(arrival) if media else self._answer_text(arrival)
         try:
-            async with asyncio.timeout(arrival.deadline - time.monotonic()):
-                with ExitStack() as held:
-                    return await self._answer(arrival, held)
+            return await self._deadlines.hold(arrival.deadline, work)
         except TimeoutError:
             raise RequestTimeoutError("the request took longer than spec.proxy.timeouts.request") from None
 
@@ -110,7 +122,7 @@ class Exchange:
         """Answer `GET /v1/models` with what a prefill-side engine says. Raises ProxyError."""
         failed: set[str] = set()
         for _ in range(2):
-            member = choose_prefill("models", self._members.ready(Role.PREFILL_DECODE), self._load, excluded=failed)
+            member = self._rotation.prefill("models", excluded=failed)
             if member is None:
                 break
             call = Call(address=member.address, path=MODELS_PATH, method="GET", headers=headers)
@@ -132,17 +144,24 @@ class Exchange:
         """Whether a text request would find an engine now."""
         return bool(self._members.ready(Role.PREFILL_DECODE))
 
-    async def _answer(self, arrival: Arrival, held: ExitStack) -> Reply:
-        wants_encoders = self._encodes and bool(arrival.request.items)
-        if wants_encoders:
+    async def _answer_text(self, arrival: Arrival) -> Reply:
+        """Answer what has no media, or media of which the prefill side takes care."""
+        outcome = await self._attempts.ask(arrival, await self._choose(arrival, None), None)
+        return self._finish(outcome, arrival, _NOTHING, None)
+
+    async def _answer_media(self, arrival: Arrival) -> Reply:
+        items = len(arrival.request.items)
+        with ExitStack() as held:
             # first of all: it is demand for encoders also while nobody is there to use what they encode
-            self._want(len(arrival.request.items), held)
-        first = self._attempts.choose(arrival, wants_encoders=wants_encoders)
-        if first is None:
-            raise _no_engine()
-        primed = _Primed()
-        fallback = None
-        if wants_encoders:
+            self._metrics.encode_wanted(items)
+            held.callback(self._metrics.encode_settled, items)
+            first = self._rotation.prefill(arrival.request_id, wants_encoders=True)
+            if first is None:
+                raise _no_engine()
+            if self._rotation.prefill(arrival.request_id, pairing=first.pairing, bounded=True) is None:
+                # what would not even find a place to wait in is not encoded
+                self.admission.check()
+            fallback = None
             primed = await self._prime(arrival, first.pairing)
             if primed.failure is None:
                 held.close()
@@ -150,8 +169,20 @@ class Exchange:
                 return refusal
             else:
                 fallback = self._take_fallback(primed.failure.reason, held)
-        outcome, fallback = await self._ask(arrival, first.pairing if primed.encoders else None, primed, fallback, held)
-        return self._finish(outcome, arrival, primed, fallback)
+            pairing = first.pairing if primed.encoders else None
+            outcome, fallback = await self._ask(arrival, pairing, primed, fallback, held)
+            return self._finish(outcome, arrival, primed, fallback)
+
+    async def _choose(self, arrival: Arrival, pairing: str | None) -> Member | None:
+        """Choose an engine of the prefill side that has room, after a while in the queue if need be."""
+        key = arrival.request_id
+        member = self._rotation.prefill(key, pairing=pairing, bounded=True)
+        if member is not None or self._rotation.prefill(key, pairing=pairing) is None:
+            return member
+        client = arrival.headers.get("authorization", "")
+        return await self.admission.wait(
+            client, lambda bounded: self._rotation.prefill(key, pairing=pairing, bounded=bounded)
+        )
 
     async def _ask(
         self, arrival: Arrival, pairing: str | None, primed: _Primed, fallback: str | None, held: ExitStack
@@ -161,10 +192,10 @@ class Exchange:
         if self._rewrites and primed.failure is None:
             bare = without_pixels(arrival.request, primed.reported)
         # chosen only now: while the encoders worked, pods came, went and got busy
-        outcome = await self._attempts.ask(arrival, self._attempts.choose(arrival, pairing=pairing), pairing, bare=bare)
+        outcome = await self._attempts.ask(arrival, await self._choose(arrival, pairing), pairing, bare=bare)
         resent = outcome.resent
         if outcome.deserted and pairing is not None and self._policy is EncoderFailurePolicy.FALLBACK:
-            stranger = self._attempts.choose(arrival, avoided=pairing)
+            stranger = self._rotation.prefill(arrival.request_id, avoided=pairing)
             if stranger is not None:
                 fallback = fallback or self._take_fallback(PAIRING_GONE, held)
                 if outcome.attempt is not None and outcome.attempt.cause is not None:
@@ -201,10 +232,6 @@ class Exchange:
             request=arrival.request, pairing=pairing, request_id=arrival.request_id, headers=arrival.headers
         )
         return _Primed.of(await self._encoding.encode(order))
-
-    def _want(self, items: int, held: ExitStack) -> None:
-        self._metrics.encode_wanted(items)
-        held.callback(self._metrics.encode_settled, items)
 
     def _refusal(self, failure: EncodeFailure) -> Reply | None:
         """Apply the policy: None under Fallback, else the encoder's own refusal of the request, or 503."""

@@ -127,6 +127,15 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     _duration(group, "--idle-timeout", limits.idle_seconds, "longest silence within a stream")
     _count(group, "--max-in-flight", limits.max_in_flight, "requests in flight, then 429")
     _count(
+        group,
+        "--max-in-flight-per-engine",
+        limits.max_in_flight_per_engine,
+        "requests in flight at one engine of the prefill side, then others wait; 0 for any number",
+        least=0,
+    )
+    _count(group, "--queue", limits.queue, "requests that wait for an engine with room, then 429", least=0)
+    _duration(group, "--queue-timeout", limits.queue_seconds, "longest wait for an engine with room, then 503")
+    _count(
         group, "--max-fallback-encodes", limits.max_fallback_encodes, "fallback requests at a time, then 503", least=0
     )
 
@@ -188,6 +197,9 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
             encode_seconds=args.encode_timeout,
             idle_seconds=args.idle_timeout,
             max_in_flight=args.max_in_flight,
+            max_in_flight_per_engine=args.max_in_flight_per_engine,
+            queue=args.queue,
+            queue_seconds=args.queue_timeout,
             max_fallback_encodes=args.max_fallback_encodes,
             max_body_bytes=args.max_body_size,
         ),

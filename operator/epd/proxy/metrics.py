@@ -6,20 +6,22 @@ Counts and renders; decides nothing.
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from epd.api.names import Role
 from epd.proxy.pods import Member
 from epd.proxy.routing import InFlight
+from epd.proxy.series import Counts, Spread
 from epd.proxy.transport import Cause
 
 _SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 """From a cached picture (10 ms) to the encode timeout (120 s)."""
-_BASE: Final = ("namespace", "epd")
-_ROLE: Final = (*_BASE, "role")
+_ROLE: Final = ("namespace", "epd", "role")
+_SHOWN_ROLES: Final = frozenset({str(Role.ENCODE), str(Role.PREFILL_DECODE)})
+"""Shown also while nobody has them."""
 
 
 class Metrics:
@@ -28,11 +30,70 @@ class Metrics:
     def __init__(self, *, namespace: str, epd: str) -> None:
         self.registry = CollectorRegistry()
         self._base = (namespace, epd)
-        self._encode = (namespace, epd, str(Role.ENCODE))
-        r = self.registry
-        self._requests = Counter(
-            "epd_proxy_requests", "Requests by route and status sent", (*_BASE, "route", "code"), registry=r
+        self._count(namespace, epd)
+        self._measure(namespace, epd)
+
+    def _count(self, namespace: str, epd: str) -> None:
+        r, base = self.registry, {"namespace": namespace, "epd": epd}
+        encode = base | {"role": str(Role.ENCODE)}
+        self._requests = Counts(r, "epd_proxy_requests", "Requests by route and status sent", base, ("route", "code"))
+        self._wanted = Counts(
+            r,
+            "epd_proxy_encode_wanted_items",
+            "Media items that requests brought and that an encoder should encode",
+            encode,
         )
+        self._encodes = Counts(
+            r,
+            "epd_proxy_encodes",
+            "Media items by result: encoded, retried (by a second encoder), failed, coalesced (in another's primer)",
+            encode,
+            ("result",),
+        )
+        self._fallbacks = Counts(
+            r, "epd_proxy_fallbacks", "Requests whose media the prefill side encodes, by reason", base, ("reason",)
+        )
+        self._retries = Counts(
+            r, "epd_proxy_retries", "Second attempts on another engine, by cause", base, ("role", "cause")
+        )
+        self._rewritten = Counts(
+            r,
+            "epd_proxy_rewritten_requests",
+            "Requests sent to the prefill side without the media of one modality at least",
+            base,
+        )
+        self._resends = Counts(
+            r,
+            "epd_proxy_resends",
+            "Requests that failed without media and were sent again with them, by cause",
+            base,
+            ("cause",),
+        )
+        self._ejections = Counts(
+            r, "epd_proxy_ejections", "Engines put out of rotation because requests to them failed", base, ("role",)
+        )
+        self._disconnects = Counts(
+            r, "epd_proxy_client_disconnects", "Clients that left before their answer was complete", base
+        )
+        self._watch_errors = Counts(
+            r, "epd_proxy_pod_watch_errors", "Failed or expired lists and watches of pods", base
+        )
+
+    def _measure(self, namespace: str, epd: str) -> None:
+        r, base = self.registry, {"namespace": namespace, "epd": epd}
+        encode = base | {"role": str(Role.ENCODE)}
+        self._encode_seconds = Spread(r, "epd_proxy_encode_seconds", "Duration of a primer", encode, _SECONDS)
+        self._first_token = Spread(
+            r,
+            "epd_proxy_time_to_first_token_seconds",
+            "From the request's arrival to the first content of its stream",
+            base,
+            _SECONDS,
+        )
+        self._queue_seconds = Spread(
+            r, "epd_proxy_queue_seconds", "How long requests that had to wait for room at an engine did", base, _SECONDS
+        )
+        self._waiting = Gauge("epd_proxy_queued", "Requests that wait for room at an engine", tuple(base), registry=r)
         self._in_flight = Gauge(
             "epd_proxy_in_flight",
             "In flight now: requests (role proxy and prefill side), items (role encode)",
@@ -44,65 +105,19 @@ class Metrics:
             "Media items that wait for their embeddings, whether an encoder exists or not",
             _ROLE,
             registry=r,
-        ).labels(*self._encode)
-        self._wanted = Counter(
-            "epd_proxy_encode_wanted_items",
-            "Media items that requests brought and that an encoder should encode",
-            _ROLE,
-            registry=r,
-        ).labels(*self._encode)
-        self._encodes = Counter(
-            "epd_proxy_encodes",
-            "Media items by result: encoded, retried (by a second encoder), failed, coalesced (in another's primer)",
-            (*_ROLE, "result"),
-            registry=r,
-        )
-        self._fallbacks = Counter(
-            "epd_proxy_fallbacks",
-            "Requests whose media the prefill side encodes, by reason",
-            (*_BASE, "reason"),
-            registry=r,
-        )
-        self._retries = Counter(
-            "epd_proxy_retries", "Second attempts on another engine, by cause", (*_ROLE, "cause"), registry=r
-        )
-        self._rewritten = Counter(
-            "epd_proxy_rewritten_requests",
-            "Requests sent to the prefill side without the media of one modality at least",
-            _BASE,
-            registry=r,
-        ).labels(*self._base)
-        self._resends = Counter(
-            "epd_proxy_resends",
-            "Requests that failed without media and were sent again with them, by cause",
-            (*_BASE, "cause"),
-            registry=r,
-        )
-        self._encode_seconds = Histogram(
-            "epd_proxy_encode_seconds", "Duration of a primer", _ROLE, buckets=_SECONDS, registry=r
-        ).labels(*self._encode)
-        self._first_token = Histogram(
-            "epd_proxy_time_to_first_token_seconds",
-            "From the request's arrival to the first content of its stream",
-            _BASE,
-            buckets=_SECONDS,
-            registry=r,
-        ).labels(*self._base)
+        ).labels(*encode.values())
         self._members = Gauge("epd_proxy_members", "Engines known", (*_ROLE, "ready"), registry=r)
-        self._disconnects = Counter(
-            "epd_proxy_client_disconnects", "Clients that left before their answer was complete", _BASE, registry=r
-        ).labels(*self._base)
-        self._watch_errors = Counter(
-            "epd_proxy_pod_watch_errors", "Failed or expired lists and watches of pods", _BASE, registry=r
-        ).labels(*self._base)
+        self._ejected = Gauge(
+            "epd_proxy_ejected_members", "Engines out of rotation because requests to them failed", _ROLE, registry=r
+        )
 
     def request(self, *, route: str, code: int) -> None:
         """A reply's head was sent with status `code`."""
-        self._requests.labels(*self._base, route, str(code)).inc()
+        self._requests.add(route, str(code))
 
     def encode_wanted(self, items: int) -> None:
         """`items` begin to wait for an encoder."""
-        self._wanted.inc(items)
+        self._wanted.add(amount=items)
         self._demand.inc(items)
 
     def encode_settled(self, items: int) -> None:
@@ -112,7 +127,7 @@ class Metrics:
     def encoded(self, result: str, items: int = 1) -> None:
         """`items` ended with `result`."""
         if items:
-            self._encodes.labels(*self._encode, result).inc(items)
+            self._encodes.add(result, amount=items)
 
     def encode_took(self, seconds: float) -> None:
         """One primer was answered after `seconds`."""
@@ -120,19 +135,27 @@ class Metrics:
 
     def fallback(self, reason: str) -> None:
         """The prefill side is to encode a request's media."""
-        self._fallbacks.labels(*self._base, reason).inc()
+        self._fallbacks.add(reason)
 
     def retried(self, role: Role, cause: Cause) -> None:
         """A second engine of `role` is tried."""
-        self._retries.labels(*self._base, str(role), str(cause)).inc()
+        self._retries.add(str(role), str(cause))
 
     def rewritten(self) -> None:
         """A request goes to the prefill side without media."""
-        self._rewritten.inc()
+        self._rewritten.add()
 
     def resent(self, cause: Cause) -> None:
         """A request that failed without media is sent with them."""
-        self._resends.labels(*self._base, str(cause)).inc()
+        self._resends.add(str(cause))
+
+    def ejected(self, role: Role) -> None:
+        """An engine of `role` is put out of rotation."""
+        self._ejections.add(str(role))
+
+    def queued(self, seconds: float) -> None:
+        """A request waited for room at an engine, in vain or not."""
+        self._queue_seconds.observe(seconds)
 
     def first_token(self, seconds: float) -> None:
         """A stream showed its first content `seconds` after the request came."""
@@ -140,27 +163,38 @@ class Metrics:
 
     def client_left(self) -> None:
         """A client closed its connection before its answer was complete."""
-        self._disconnects.inc()
+        self._disconnects.add()
 
     def watch_failed(self) -> None:
         """A list or watch of pods ended with an error."""
-        self._watch_errors.inc()
+        self._watch_errors.add()
 
-    def render(self, *, members: Iterable[Member], load: InFlight, requests: int) -> bytes:
-        """Render all series in the Prometheus text format, gauges of members and load as they are now."""
+    def render(
+        self,
+        *,
+        members: Iterable[Member],
+        load: InFlight,
+        requests: int,
+        waiting: int = 0,
+        ejected: Collection[str] = (),
+    ) -> bytes:
+        """Render all series in the Prometheus text format, gauges as they are now; `ejected` has names of members."""
         members = tuple(members)
         known = Tally((str(member.role), str(member.ready).lower()) for member in members)
-        for role in sorted({str(member.role) for member in members} | {str(Role.ENCODE), str(Role.PREFILL_DECODE)}):
+        for role in sorted({str(member.role) for member in members} | _SHOWN_ROLES):
             for ready in ("true", "false"):
                 self._members.labels(*self._base, role, ready).set(known[role, ready])
-            self._in_flight.labels(*self._base, role).set(sum(load[m.name] for m in members if m.role == role))
+            ours = [member for member in members if member.role == role]
+            self._in_flight.labels(*self._base, role).set(sum(load[member.name] for member in ours))
+            self._ejected.labels(*self._base, role).set(sum(member.name in ejected for member in ours))
         self._in_flight.labels(*self._base, "proxy").set(requests)
+        self._waiting.labels(*self._base).set(waiting)
         return generate_latest(self.registry)
 
     def totals(self) -> dict[str, dict[str, float]]:
         """Counters as `{name: {last label's value: total}}`, for `/status`."""
         totals: dict[str, dict[str, float]] = {}
-        for name, counter in (
+        for name, counts in (
             ("requests", self._requests),
             ("encodes", self._encodes),
             ("fallbacks", self._fallbacks),
@@ -168,9 +202,7 @@ class Metrics:
             ("resends", self._resends),
         ):
             sums: Tally[str] = Tally()
-            for metric in counter.collect():
-                for sample in metric.samples:
-                    if sample.name.endswith("_total"):
-                        sums[list(sample.labels.values())[-1]] += int(sample.value)
+            for labels, value in counts.values.items():
+                sums[labels[-1]] += int(value)
             totals[name] = dict(sums)
         return totals

@@ -54,7 +54,9 @@ async def serve(settings: Settings) -> None:
         )
         bodies = Bodies(room=room_for_bodies())
         data_port = DataPort(settings=settings, exchange=exchange, metrics=metrics, bodies=bodies)
-        admin_port = AdminPort(settings=settings, members=members, load=load, metrics=metrics, data_port=data_port)
+        admin_port = AdminPort(
+            settings=settings, members=members, load=load, metrics=metrics, exchange=exchange, data_port=data_port
+        )
         following = await _follow_engines(settings, stack, transport, members, metrics)
         admin = await _listen(stack, admin_port.application(), settings.host, settings.admin_port, "admin")
         data = await _listen(stack, data_port.application(), settings.host, settings.port, "data")

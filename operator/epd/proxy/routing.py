@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import zlib
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from epd.proxy.pods import Member
 
@@ -17,29 +20,50 @@ LOAD_FACTOR = 1.25
 """No encoder gets more than this times its fair share. Mirrokni et al., "Consistent Hashing with Bounded Loads" (2016),
 whose users run between 1.25 (tight) and 2."""
 
+FULL_SHARE: Final[Mapping[str, float]] = MappingProxyType({})
+"""Nobody has less than a full share."""
+_UNPAIRED: Final = 1e12
+"""More than any load: an engine without an encoder comes after all that have one."""
+
 
 class InFlight:
     """Work in flight by member name: items for encoders, requests for the prefill side."""
 
     def __init__(self) -> None:
-        self._count: Counter[str] = Counter()
+        self._count: dict[str, int] = {}
+        self.on_end: Callable[[], object] | None = None
+        """Called after each `end`, where somebody waits for it."""
 
     def __getitem__(self, name: str) -> int:
-        return self._count[name]
+        return self._count.get(name, 0)
 
     def begin(self, name: str, amount: int = 1) -> None:
         """Count `amount` more at `name`."""
-        self._count[name] += amount
+        self._count[name] = self._count.get(name, 0) + amount
 
     def end(self, name: str, amount: int = 1) -> None:
         """Count `amount` less; names at zero are forgotten, since pods come and go."""
-        self._count[name] -= amount
-        if self._count[name] <= 0:
-            del self._count[name]
+        left = self._count.get(name, 0) - amount
+        if left > 0:
+            self._count[name] = left
+        else:
+            self._count.pop(name, None)
+        if self.on_end is not None:
+            self.on_end()
+
+    def withdraw(self, name: str) -> None:
+        """Count one less that is counted again at once, which nobody who waits should hear of."""
+        on_end, self.on_end = self.on_end, None
+        self.end(name)
+        self.on_end = on_end
 
     def counts(self) -> Mapping[str, int]:
         """A copy of all counts that are not zero."""
         return dict(self._count)
+
+    def view(self) -> Mapping[str, int]:
+        """All counts that are not zero, as they are from now on."""
+        return self._count
 
 
 def rank(key: str, name: str) -> int:
@@ -47,16 +71,29 @@ def rank(key: str, name: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{key}\0{name}".encode(), digest_size=8).digest(), "big")
 
 
-def choose_encoder(key: str, encoders: Sequence[Member], load: InFlight) -> Member:
+def choose_encoder(
+    key: str, encoders: Sequence[Member], load: InFlight, *, shares: Mapping[str, float] = FULL_SHARE
+) -> Member:
     """Choose among `encoders`, which are not empty, for the item `key`.
 
     Always the same one, unless it has more than its share of the load: the same encoder each time means a hit in its
-    own cache instead of a second encoding.
+    own cache instead of a second encoding. `shares` names the encoders that take less than a full share, by 0 to 1.
     """
-    total = sum(load[member.name] for member in encoders)
-    bound = math.ceil(LOAD_FACTOR * (total + 1) / len(encoders))
-    # never empty: the bound is above the mean
-    return max((m for m in encoders if load[m.name] < bound), key=lambda m: (rank(key, m.name), m.name))
+    if len(encoders) == 1:
+        return encoders[0]
+    counts = load.view()
+    loads = [counts.get(member.name, 0) for member in encoders]
+    total = sum(loads) + 1
+    if shares:
+        # in proportion, so that what one may not take the others may
+        whole = sum(shares.get(member.name, 1.0) for member in encoders)
+        bound = math.ceil(LOAD_FACTOR * total / whole)
+        within = [m for m, n in zip(encoders, loads, strict=True) if n < bound * shares.get(m.name, 1.0)]
+    else:
+        bound = math.ceil(LOAD_FACTOR * total / len(encoders))
+        within = [m for m, n in zip(encoders, loads, strict=True) if n < bound]
+    # never empty: the bounds are above the loads together
+    return max(within, key=lambda m: (rank(key, m.name), m.name))
 
 
 def choose_prefill(
@@ -66,18 +103,40 @@ def choose_prefill(
     *,
     excluded: Collection[str] = (),
     encoder_pairings: Collection[str] | None = None,
+    shares: Mapping[str, float] = FULL_SHARE,
 ) -> Member | None:
     """Choose the prefill-side member with the least in flight, or None.
 
     `encoder_pairings`, where given, are the pairings that have an encoder in rotation: their members come first. Going
     by the load of pods rather than of pairings lets a half-finished rollout carry what its pods can carry. Equal load
-    goes to the pairing with more pods, then by `key`, so that idle pods are used evenly.
+    goes to the pairing with more pods, then by `key`, so that idle pods are used evenly. `shares` names the members
+    that take less than a full share, by 0 to 1 (Envoy's least-request balancer weights by them in the same way).
     """
-    candidates = [member for member in members if member.name not in excluded]
-    sizes = Counter(member.pairing for member in candidates)
+    counts = load.view()
+    least = math.inf
+    equal: list[Member] = []
+    for member in members:
+        name = member.name
+        if name in excluded:
+            continue
+        cost: float = counts.get(name, 0)
+        if shares:
+            cost = (cost + 1) / shares.get(name, 1.0)
+        if encoder_pairings is not None and member.pairing not in encoder_pairings:
+            cost += _UNPAIRED
+        if cost < least:
+            least, equal = cost, [member]
+        elif cost == least:
+            equal.append(member)
+    if len(equal) < 2:
+        return equal[0] if equal else None
+    return _by_key(key, equal, members)
 
-    def order(member: Member) -> tuple[bool, int, int, int]:
-        unpaired = encoder_pairings is not None and member.pairing not in encoder_pairings
-        return unpaired, load[member.name], -sizes[member.pairing], rank(key, member.name)
 
-    return min(candidates, key=order, default=None)
+def _by_key(key: str, equal: Sequence[Member], members: Sequence[Member]) -> Member:
+    pairing = equal[0].pairing
+    if any(member.pairing != pairing for member in equal):
+        sizes = Counter(member.pairing for member in members)
+        largest = max(sizes[member.pairing] for member in equal)
+        equal = [member for member in equal if sizes[member.pairing] == largest]
+    return equal[zlib.crc32(key.encode()) % len(equal)]

@@ -34,6 +34,14 @@ class Limits:
     encode_seconds: float = 120
     idle_seconds: float = 60
     max_in_flight: int = 1024
+    max_in_flight_per_engine: int = 1024
+    """Of the prefill side. As many sequences as vLLM runs at a time on its largest GPUs (engine/arg_utils.py, 1024 from
+    70 GiB on): beyond that requests only wait in an engine, which they can't leave for another. 0 for any number."""
+    queue: int = 256
+    """Requests that wait for an engine with room: a quarter of those in flight, so that most of them are at work."""
+    queue_seconds: float = 10
+    """Longest wait. OpenAI's SDK tries again twice, so a refusal with Retry-After helps its users more than a longer
+    wait, during which whoever asked has mostly left."""
     max_fallback_encodes: int = 8
     max_body_bytes: int = 64 << 20
 

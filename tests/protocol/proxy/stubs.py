@@ -257,7 +257,9 @@ async def proxy(*engines: StubEngine, room: int | None = None, **fields: Any) ->
         )
         bodies = Bodies(room=room)
         data_port = DataPort(settings=configured, exchange=exchange, metrics=metrics, bodies=bodies)
-        admin_port = AdminPort(settings=configured, members=members, load=load, metrics=metrics, data_port=data_port)
+        admin_port = AdminPort(
+            settings=configured, members=members, load=load, metrics=metrics, exchange=exchange, data_port=data_port
+        )
         http = await _serve(stack, data_port.application())
         admin = await _serve(stack, admin_port.application())
         yield Proxy(members, load, metrics, data_port, http, admin)

@@ -174,6 +174,8 @@ async def test_the_admin_port_shows_what_is_there() -> None:
         for line in (
             'epd_proxy_members{epd="demo",namespace="ns",ready="true",role="encode"} 1.0',
             'epd_proxy_in_flight{epd="demo",namespace="ns",role="proxy"} 0.0',
+            'epd_proxy_ejected_members{epd="demo",namespace="ns",role="encode"} 0.0',
+            'epd_proxy_queued{epd="demo",namespace="ns"} 0.0',
             'epd_proxy_requests_total{code="200",epd="demo",namespace="ns",route="/v1/chat/completions"} 1.0',
             'epd_proxy_encode_wanted_items_total{epd="demo",namespace="ns",role="encode"} 1.0',
         ):
@@ -183,12 +185,15 @@ async def test_the_admin_port_shows_what_is_there() -> None:
             "name": "e0",
             "role": "encode",
             "ready": True,
+            "health": "healthy",
             "pairing": "p1",
             "modelVersion": "v1-tiny-0123456789ab",
             "address": e.address,
             "inFlight": 0,
         }
+        assert topology["queued"] == 0
         state = await (await p.admin.get("/status")).json()
+        assert state["queued"] == 0
         assert state["ready"] == {"encode": 1, "prefill-decode": 1}
         assert state["encodes"] == {"encoded": 1}
         p.data_port.draining = True

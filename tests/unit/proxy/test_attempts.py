@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from epd.api.names import Role
 from epd.proxy.attempts import Attempts, Outcome
+from epd.proxy.health import Health
 from epd.proxy.prefill import Attempt, PrefillSide
+from epd.proxy.rotation import Rotation
 from epd.proxy.transport import Cause, Reply
 from unit.proxy.engines import Bench, arrival, bench, broken, document, member
 
@@ -13,9 +18,11 @@ SILENT = Attempt(Cause.DISCONNECTED, None)
 GOOD = Attempt(None, Reply(status=200, headers={}))
 
 
-def attempts(b: Bench) -> Attempts:
+def attempts(b: Bench, ejected: list[Role] | None = None) -> Attempts:
     side = PrefillSide(transport=b.engines, load=b.load, metrics=b.metrics, idle_seconds=60)
-    return Attempts(prefill_side=side, members=b.members, load=b.load, metrics=b.metrics)
+    health = Health(b.members, on_ejected=[].append if ejected is None else ejected.append)
+    rotation = Rotation(members=b.members, load=b.load, health=health, bound=0)
+    return Attempts(prefill_side=side, rotation=rotation, metrics=b.metrics)
 
 
 @pytest.mark.parametrize(
@@ -32,21 +39,6 @@ def attempts(b: Bench) -> Attempts:
 )
 def test_a_pairing_is_deserted_while_an_engine_may_still_be_risked(outcome: Outcome, deserted: bool) -> None:
     assert outcome.deserted == deserted
-
-
-def test_an_engine_is_chosen_by_pairing_and_encoders() -> None:
-    b = bench(member("e0", "new"), member("d0", "new"), member("d1", "old"), member("d2", "old", ready=False))
-    choose, request = attempts(b).choose, arrival()
-    b.load.begin("d0")
-    chosen = [
-        choose(request),
-        choose(request, wants_encoders=True),
-        choose(request, pairing="new"),
-        choose(request, avoided="old"),
-        choose(request, excluded="d1"),
-        choose(request, pairing="new", excluded="d0"),
-    ]
-    assert [found and found.name for found in chosen] == ["d1", "d0", "d0", "d0", "d0", None]
 
 
 async def test_an_outcome_names_the_engines_that_took_the_request_and_failed() -> None:
@@ -73,3 +65,25 @@ async def test_what_failed_on_two_is_not_tried_again() -> None:
     assert await attempts(b).ask(arrival(), None, "p", failed_on=outcome.failed_on) == Outcome(
         failed_on=outcome.failed_on
     )
+
+
+@pytest.mark.parametrize(
+    ("answer", "bare", "times"),
+    [
+        (broken(Cause.REFUSED), None, 1),
+        (broken(Cause.DISCONNECTED), None, 2),
+        (document({}, 500), None, 5),
+        # an entry may be missing, and what an engine refuses is not its fault
+        (document({}, 500), b"{}", None),
+        (document({}, 400), None, None),
+        (document({}, 429), None, None),
+    ],
+)
+async def test_failures_put_an_engine_out(answer: Any, bare: bytes | None, times: int | None) -> None:
+    b = bench(D0, scripts={"d0": [answer, *([document({})] if bare else [])] * 12})
+    ejected: list[Role] = []
+    ask, asked = attempts(b, ejected), 0
+    while not ejected and asked < 6:
+        await ask.ask(arrival(), D0, "p", bare=bare, failed_on=frozenset({"other"}))
+        asked += 1
+    assert (asked if ejected else None) == times

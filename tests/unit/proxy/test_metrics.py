@@ -8,6 +8,8 @@ from epd.proxy.transport import Cause
 
 NAMES = {
     "epd_proxy_client_disconnects_total",
+    "epd_proxy_ejected_members",
+    "epd_proxy_ejections_total",
     "epd_proxy_encode_demand",
     "epd_proxy_encode_seconds_bucket",
     "epd_proxy_encode_wanted_items_total",
@@ -16,6 +18,8 @@ NAMES = {
     "epd_proxy_in_flight",
     "epd_proxy_members",
     "epd_proxy_pod_watch_errors_total",
+    "epd_proxy_queue_seconds_bucket",
+    "epd_proxy_queued",
     "epd_proxy_requests_total",
     "epd_proxy_resends_total",
     "epd_proxy_retries_total",
@@ -30,6 +34,7 @@ def used() -> Metrics:
     metrics.encoded("encoded", 2)
     metrics.encoded("coalesced", 0)
     metrics.fallback("no-encoder")
+    metrics.ejected(Role.ENCODE)
     metrics.retried(Role.ENCODE, Cause.STATUS)
     metrics.rewritten()
     metrics.resent(Cause.STREAM_ERROR)
@@ -51,7 +56,7 @@ def test_gauges_show_the_moment() -> None:
     )
     load.begin("e0", 3)
     metrics.encode_wanted(3)
-    metrics.render(members=(ready, out), load=load, requests=2)
+    metrics.render(members=(ready, out), load=load, requests=2, waiting=4, ejected={"e0"})
     base = {"namespace": "ai", "epd": "qwen"}
 
     def value(name: str, **labels: str) -> float | None:
@@ -62,9 +67,14 @@ def test_gauges_show_the_moment() -> None:
     assert value("epd_proxy_in_flight", role="encode") == 3
     assert value("epd_proxy_in_flight", role="proxy") == 2
     assert value("epd_proxy_encode_demand", role="encode") == 3
+    assert value("epd_proxy_queued") == 4
+    assert value("epd_proxy_ejected_members", role="encode") == 1
+    assert value("epd_proxy_ejected_members", role="prefill-decode") == 0
     load.end("e0", 3)
     metrics.encode_settled(3)
     metrics.render(members=(), load=load, requests=0)
+    assert value("epd_proxy_queued") == 0
+    assert value("epd_proxy_ejected_members", role="encode") == 0
     assert value("epd_proxy_members", role="encode", ready="true") == 0
     assert value("epd_proxy_in_flight", role="encode") == 0
     assert value("epd_proxy_encode_demand", role="encode") == 0

@@ -87,3 +87,43 @@ def test_members_follow_lists_and_events() -> None:
     assert [m.name for m in members.all()] == ["b"]
     members.replace_pods([])
     assert members.all() == ()
+
+
+def ready(name: str, role: Role = Role.ENCODE, pairing: str = "p") -> Member:
+    return Member(name=name, role=role, pairing=pairing, address="http://a", ready=True)
+
+
+def test_members_by_role_and_pairing() -> None:
+    members = Members()
+    out = Member(name="x", role=Role.ENCODE, pairing="z", address="http://a", ready=False)
+    d, e, q = ready("d", Role.PREFILL_DECODE), ready("e"), ready("c", pairing="q")
+    members.replace([d, e, q, out])
+    assert members.ready(Role.ENCODE) == (q, e)
+    assert members.ready(Role.ENCODE, "p") == (e,)
+    assert (members.ready(Role.ENCODE, "z"), members.ready(Role.DECODE)) == ((), ())
+    assert members.pairings(Role.ENCODE) == {"p", "q"}
+    assert members.pairings(Role.DECODE) == frozenset()
+    members.replace([e])
+    assert (members.ready(Role.ENCODE), members.ready(Role.ENCODE, "q")) == ((e,), ())
+    assert members.pairings(Role.ENCODE) == {"p"}
+
+
+def test_only_changes_are_told() -> None:
+    members, told = Members(), []
+    members.on_change(lambda: told.append(members.version))
+    members.replace_pods([pod("a"), pod("b")])
+    members.replace_pods([pod("b"), pod("a")])
+    members.apply_event("MODIFIED", pod("a"))
+    members.apply_event("DELETED", pod("never seen"))
+    members.apply_event("MODIFIED", {"metadata": {"name": "no engine"}})
+    assert told == [1]
+    members.apply_event("MODIFIED", pod("a", metadata={"deletionTimestamp": "x"}))
+    members.apply_event("DELETED", pod("a"))
+    members.replace([])
+    assert told == [1, 2, 3, 4]
+
+
+def test_an_empty_list_is_a_list() -> None:
+    members = Members()
+    members.replace([])
+    assert (members.synced, members.version) == (True, 0)

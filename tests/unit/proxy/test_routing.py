@@ -126,3 +126,33 @@ def test_counts_return_to_nothing() -> None:
     assert (load["a"], load.counts()) == (1, {"a": 1})
     load.end("a")
     assert (load["a"], load.counts()) == (0, {})
+
+
+def test_a_lesser_share_of_requests() -> None:
+    load, members = InFlight(), [member("old"), member("new")]
+    for _ in range(55):
+        chosen = choose_prefill("r", members, load, shares={"new": 0.1})
+        assert chosen is not None
+        load.begin(chosen.name)
+    assert load.counts() == {"old": 50, "new": 5}
+
+
+def test_a_lesser_share_of_items() -> None:
+    members, load = encoders(["old", "new", "newer"]), InFlight()
+    shares = {"new": 0.5, "newer": 0.1}
+    for placed in range(200):
+        load.begin(choose_encoder(f"key{placed}", members, load, shares=shares).name)
+        bound = math.ceil(LOAD_FACTOR * (placed + 1) / 1.6)
+        assert all(load[name] <= math.ceil(bound * shares.get(name, 1)) for name in ("old", "new", "newer"))
+    counts = load.counts()
+    assert counts["newer"] < counts["new"] < counts["old"]
+
+
+def test_counting_elsewhere_at_once_is_not_told() -> None:
+    load, told = InFlight(), []
+    load.on_end = lambda: told.append(load.counts())
+    load.begin("a", 2)
+    load.withdraw("a")
+    assert (told, load["a"]) == ([], 1)
+    load.end("a")
+    assert told == [{}]

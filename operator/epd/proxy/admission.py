@@ -1,0 +1,128 @@
+"""Lets requests wait for an engine with room, for a while and no more than so many: in turn, fairly among clients.
+
+Refuses with a reason what finds no place, and never drops anything. Engines are chosen by whoever waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from epd.proxy.errors import OverloadedError, UnavailableError
+from epd.proxy.metrics import Metrics
+from epd.proxy.pods import Member
+from epd.proxy.rotation import Rotation
+
+Choose = Callable[[bool], Member | None]
+"""Chooses an engine: if True is given, only one that has room."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """A request that waits. `placed` gets its engine, where a place is kept for it, or None if there is no engine."""
+
+    choose: Choose
+    placed: asyncio.Future[Member | None]
+
+
+class Admission:
+    """Waiting requests: first come, first served for one client; in turn among clients.
+
+    `limit` bounds how many wait, `seconds` how long.
+    """
+
+    def __init__(self, *, rotation: Rotation, limit: int, seconds: float, metrics: Metrics) -> None:
+        self._load = rotation.load
+        self._limit = limit
+        self._seconds = seconds
+        self._metrics = metrics
+        self._queues: dict[str, deque[_Waiter]] = {}
+        """By client. Whose turn it is comes first."""
+        self.waiting = 0
+        rotation.members.on_change(self._look_again)
+
+    def check(self) -> None:
+        """Refuse what would find no place to wait in. Raises OverloadedError."""
+        if self.waiting >= self._limit:
+            raise OverloadedError(
+                f"every engine has as many requests as it may have, and {self._limit} wait already", code="queue_full"
+            )
+
+    async def wait(self, client: str, choose: Choose) -> Member | None:
+        """Wait for an engine that has room; None if there is no engine at all any more.
+
+        The request has to be counted as in flight there before anything is awaited. Raises OverloadedError, and
+        UnavailableError if it took too long.
+        """
+        self.check()
+        waiter = _Waiter(choose, asyncio.get_running_loop().create_future())
+        self._queues.setdefault(client, deque()).append(waiter)
+        self.waiting += 1
+        self._load.on_end = self._let_in
+        begun = time.monotonic()
+        try:
+            async with asyncio.timeout(self._seconds):
+                member = await waiter.placed
+        except BaseException as error:
+            self._leave(client, waiter)
+            if isinstance(error, TimeoutError):
+                raise UnavailableError(
+                    f"no engine had room for the request within {self._seconds:g} s", code="queue_timeout"
+                ) from None
+            raise
+        finally:
+            self._metrics.queued(time.monotonic() - begun)
+        if member is not None:
+            self._load.withdraw(member.name)
+        return member
+
+    def _leave(self, client: str, waiter: _Waiter) -> None:
+        if waiter.placed.done() and not waiter.placed.cancelled():
+            # it was let in at the same moment: the place is the next one's
+            if (member := waiter.placed.result()) is not None:
+                self._load.end(member.name)
+            return
+        self._queues[client].remove(waiter)
+        self._forget_empty(client)
+
+    def _forget_empty(self, client: str) -> None:
+        self.waiting -= 1
+        if not self._queues[client]:
+            del self._queues[client]
+        if not self.waiting:
+            self._load.on_end = None
+
+    def _let_in(self) -> bool:
+        """Let in the next one that there is room for; of each client the one that came first may be."""
+        for client, queue in self._queues.items():
+            waiter = _first(queue)
+            member = waiter.choose(True) if waiter else None
+            if waiter is not None and member is not None:
+                self._load.begin(member.name)
+                self._place(client, waiter, member)
+                return True
+        return False
+
+    def _place(self, client: str, waiter: _Waiter, member: Member | None) -> None:
+        queue = self._queues.pop(client)
+        queue.remove(waiter)
+        # behind all others from now on
+        self._queues[client] = queue
+        self._forget_empty(client)
+        waiter.placed.set_result(member)
+
+    def _look_again(self) -> None:
+        """Engines came or went: let in what there is room for now, and send away what has no engine left."""
+        while self.waiting and self._let_in():
+            pass
+        for client, queue in list(self._queues.items()):
+            while (waiter := _first(queue)) and waiter.choose(False) is None:
+                self._place(client, waiter, None)
+
+
+def _first(queue: deque[_Waiter]) -> _Waiter | None:
+    """The first one that was not cancelled and has only not left yet."""
+    return next((waiter for waiter in queue if not waiter.placed.done()), None)

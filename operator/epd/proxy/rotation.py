@@ -1,0 +1,81 @@
+"""The engines that may get a request now: in rotation, well, and with room. Chooses among them by `routing.py`.
+
+Never sends anything and never waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from epd.api.names import Role
+from epd.proxy.health import Health
+from epd.proxy.pods import Member, Members
+from epd.proxy.routing import FULL_SHARE, InFlight, choose_encoder, choose_prefill
+
+_NOBODY: Final = frozenset[str]()
+
+
+class Rotation:
+    """Engines to choose from. No more than `bound` requests go to one of the prefill side; 0 for any number."""
+
+    def __init__(self, *, members: Members, load: InFlight, health: Health, bound: int) -> None:
+        self.members = members
+        self.load = load
+        self.health = health
+        self._bound = bound
+
+    def prefill(
+        self,
+        key: str,
+        *,
+        pairing: str | None = None,
+        avoided: str | None = None,
+        excluded: Collection[str] = _NOBODY,
+        wants_encoders: bool = False,
+        bounded: bool = False,
+    ) -> Member | None:
+        """Choose an engine of the prefill side, or None.
+
+        Of `pairing` if given, never of the pairing `avoided`, none of `excluded`; with `wants_encoders` rather one
+        whose pairing has an encoder; with `bounded` only one that has room. Engines that are out come last, the one
+        that has to wait least first: a pairing is never left without engines by us.
+        """
+        members: Sequence[Member] = self.members.ready(Role.PREFILL_DECODE, pairing)
+        if avoided is not None:
+            members = [member for member in members if member.pairing != avoided]
+        encoder_pairings = self.members.pairings(Role.ENCODE) if wants_encoders else None
+        shares = FULL_SHARE
+        if not self.health.calm():
+            members = self._well([member for member in members if member.name not in excluded])
+            shares = self.health.shares()
+        chosen = choose_prefill(
+            key, members, self.load, excluded=excluded, encoder_pairings=encoder_pairings, shares=shares
+        )
+        if chosen is None or not bounded or self._has_room(chosen):
+            return chosen
+        # the least loaded of those with an encoder may be full, and one without not
+        members = [member for member in members if self._has_room(member)]
+        return choose_prefill(
+            key, members, self.load, excluded=excluded, encoder_pairings=encoder_pairings, shares=shares
+        )
+
+    def encoders(self, pairing: str, *, excluded: str = "") -> Sequence[Member]:
+        """The encoders of `pairing` to choose from, without the one named `excluded`."""
+        members: Sequence[Member] = self.members.ready(Role.ENCODE, pairing)
+        if excluded:
+            members = [member for member in members if member.name != excluded]
+        return members if self.health.calm() else self._well(members)
+
+    def encoder(self, key: str, encoders: Sequence[Member]) -> Member:
+        """Choose among `encoders`, which are not empty, for the item `key`."""
+        return choose_encoder(key, encoders, self.load, shares=self.health.shares())
+
+    def _has_room(self, member: Member) -> bool:
+        return not self._bound or self.load[member.name] < self._bound
+
+    def _well(self, members: Sequence[Member]) -> Sequence[Member]:
+        well = [member for member in members if self.health.admits(member.name)]
+        if well or not members:
+            return well
+        return [min(members, key=lambda member: (self.health.out_until(member.name), self.load[member.name]))]

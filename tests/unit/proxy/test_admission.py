@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from epd.proxy.admission import Admission
+from epd.proxy.errors import OverloadedError, UnavailableError
+from epd.proxy.health import Health
+from epd.proxy.metrics import Metrics
+from epd.proxy.pods import Member, Members
+from epd.proxy.rotation import Rotation
+from epd.proxy.routing import InFlight
+from unit.proxy.engines import member, settle
+
+
+class Queue:
+    """An admission to engines with room for one request each."""
+
+    def __init__(self, *members: Member, limit: int = 16, seconds: float = 60) -> None:
+        self.members, self.load = Members(), InFlight()
+        self.members.replace(members)
+        health = Health(self.members, on_ejected=[].append)
+        self.rotation = Rotation(members=self.members, load=self.load, health=health, bound=1)
+        self.metrics = Metrics(namespace="", epd="")
+        self.admission = Admission(rotation=self.rotation, limit=limit, seconds=seconds, metrics=self.metrics)
+        self.let_in: list[str] = []
+
+    def arrive(self, request: str, client: str = "", pairing: str | None = None) -> asyncio.Task[None]:
+        return asyncio.create_task(self._request(request, client, pairing))
+
+    async def _request(self, request: str, client: str, pairing: str | None) -> None:
+        engine = await self.admission.wait(
+            client, lambda bounded: self.rotation.prefill(request, pairing=pairing, bounded=bounded)
+        )
+        if engine is not None:
+            self.load.begin(engine.name)
+        self.let_in.append(f"{request}@{engine.name if engine else None}")
+
+    def waited(self) -> float | None:
+        return self.metrics.registry.get_sample_value("epd_proxy_queue_seconds_count", {"namespace": "", "epd": ""})
+
+
+async def test_first_come_first_served() -> None:
+    q = Queue(member("d0"))
+    q.load.begin("d0")
+    for request in "abc":
+        q.arrive(request)
+    await settle()
+    assert (q.admission.waiting, q.let_in) == (3, [])
+    for waiting in (2, 1, 0):
+        q.load.end("d0")
+        # the place is kept until who gets it has begun
+        assert (q.load["d0"], q.admission.waiting) == (1, waiting)
+        await settle()
+        assert q.load["d0"] == 1
+    assert q.let_in == ["a@d0", "b@d0", "c@d0"]
+    assert (q.load.on_end, q.waited()) == (None, 3)
+
+
+async def test_clients_take_turns() -> None:
+    q = Queue(member("d0"))
+    q.load.begin("d0")
+    for request, client in (("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("c1", "c"), ("b2", "b")):
+        q.arrive(request, client)
+    await settle()
+    for _ in range(6):
+        q.load.end("d0")
+        await settle()
+    assert q.let_in == [f"{request}@d0" for request in ("a1", "b1", "c1", "a2", "b2", "a3")]
+
+
+async def test_one_place_is_one_place() -> None:
+    q = Queue(member("d0"), member("d1"))
+    q.load.begin("d0")
+    q.load.begin("d1")
+    for request in "abc":
+        q.arrive(request)
+    await settle()
+    q.load.end("d1")
+    q.load.end("d0")
+    await settle()
+    assert (q.let_in, q.admission.waiting) == (["a@d1", "b@d0"], 1)
+
+
+async def test_who_can_not_use_a_place_lets_others_by() -> None:
+    q = Queue(member("d0"), member("d9", "q"))
+    q.load.begin("d0")
+    q.load.begin("d9")
+    q.arrive("a", "a", "p")
+    q.arrive("b", "b", "q")
+    await settle()
+    q.load.end("d9")
+    await settle()
+    assert (q.let_in, q.admission.waiting) == (["b@d9"], 1)
+
+
+async def test_new_engines_are_used_at_once() -> None:
+    q = Queue(member("d0"))
+    q.load.begin("d0")
+    for request in "abc":
+        q.arrive(request)
+    await settle()
+    q.members.replace([member("d0"), member("d1"), member("d2")])
+    await settle()
+    assert (sorted(q.let_in), q.admission.waiting) == (["a@d1", "b@d2"], 1) or q.let_in == ["a@d2", "b@d1"]
+
+
+async def test_who_has_no_engine_left_is_told() -> None:
+    q = Queue(member("d0"), member("d9", "q"))
+    q.load.begin("d0")
+    q.load.begin("d9")
+    for request, pairing in (("a", "p"), ("b", "q"), ("c", "p")):
+        q.arrive(request, request, pairing)
+    await settle()
+    q.members.replace([member("d9", "q")])
+    await settle()
+    assert (q.let_in, q.admission.waiting) == (["a@None", "c@None"], 1)
+    assert q.load.counts() == {"d0": 1, "d9": 1}
+
+
+async def test_a_full_queue_refuses() -> None:
+    q = Queue(member("d0"), limit=1)
+    q.load.begin("d0")
+    task = q.arrive("a")
+    await settle()
+    for refused in (q.arrive("b"), q.arrive("c", "another client")):
+        with pytest.raises(OverloadedError) as caught:
+            await refused
+        assert (caught.value.status, caught.value.error_code) == (429, "queue_full")
+        assert caught.value.headers()["retry-after"]
+    task.cancel()
+    none = Queue(member("d0"), limit=0)
+    with pytest.raises(OverloadedError):
+        none.admission.check()
+
+
+async def test_a_wait_has_an_end() -> None:
+    q = Queue(member("d0"), seconds=0.01)
+    q.load.begin("d0")
+    with pytest.raises(UnavailableError) as caught:
+        await q.arrive("a")
+    assert (caught.value.status, caught.value.error_code) == (503, "queue_timeout")
+    assert caught.value.headers()["retry-after"]
+    assert (q.admission.waiting, q.load.on_end, q.waited()) == (0, None, 1)
+    q.load.end("d0")
+    assert q.load.counts() == {}
+
+
+@pytest.mark.parametrize("left", ["before", "with"])
+async def test_a_client_that_leaves_takes_no_place(left: str) -> None:
+    q = Queue(member("d0"))
+    q.load.begin("d0")
+    gone, next_one = q.arrive("a"), q.arrive("b")
+    await settle()
+    if left == "before":
+        gone.cancel()
+        q.load.end("d0")
+    else:
+        # it was let in, and leaves before it knows
+        q.load.end("d0")
+        gone.cancel()
+    await settle()
+    assert gone.cancelled()
+    assert next_one.done()
+    assert (q.let_in, q.admission.waiting, q.load.counts()) == (["b@d0"], 0, {"d0": 1})
