@@ -7,11 +7,14 @@ import json
 import time
 from typing import Any
 
-from apiserver.controller.operator import eventually
+from apiserver.controller.operator import Operator, eventually
 from apiserver.server import Namespace
 from epd.api import names
 from epd.manifests.connector_sources import connector_sources
 from epd.topology.canonical import digest
+
+QUIET_SECONDS = 2.0
+"""A write comes back as a watch event, and that as a reconcile, within half of this on a crowded machine."""
 
 SPEC: dict[str, Any] = {
     "model": {"name": "Qwen/Qwen2.5-VL-3B-Instruct"},
@@ -78,15 +81,17 @@ def versions(namespace: Namespace) -> dict[str, str]:
     return {f"{o['kind']}/{o['metadata']['name']}": o["metadata"]["resourceVersion"] for o in found}
 
 
-def settled(namespace: Namespace) -> None:
-    """Wait until two looks a moment apart see the same versions."""
-    before: dict[str, str] = {}
+def settled(namespace: Namespace, operator: Operator) -> None:
+    """Wait until for `QUIET_SECONDS` nothing was written and nothing was reconciled, nor waits to be."""
+    before: tuple[dict[str, str], float] | None = None
 
     def still() -> bool:
         nonlocal before
-        now = versions(namespace)
-        time.sleep(0.5)
-        same, before = now == before, now
+        now = versions(namespace), operator.metric("controller_runtime_reconcile_total")
+        waiting = operator.metric("workqueue_depth")
+        same, before = now == before and not waiting, now
+        if not same:
+            time.sleep(QUIET_SECONDS)
         return same
 
     eventually(still)

@@ -33,7 +33,7 @@ def brought_up(namespace: Namespace, operator: Operator, *objects: dict[str, Any
         lambda: wanted <= set(namespace.kubectl("get", "deployments,sa", "-o", "name").stdout.split()),
         about=operator.log.read_text,
     )
-    settled(namespace)
+    settled(namespace, operator)
     roll_out(namespace)
     eventually(lambda: set(collectors(namespace)) == {COLLECTOR}, about=operator.log.read_text)
 
@@ -59,12 +59,12 @@ def test_two_users_share_one_collector_and_its_second_reconcile_writes_nothing(
     assert [owner.get("controller", False) for owner in owners] == [False, False]
     for user in ("a", "b"):
         eventually(lambda: condition(namespace, "EncoderCacheHealthy", name=user) == ("Unknown", "Starting"))  # noqa: B023 - called before the next turn
-    settled(namespace)
+    settled(namespace, operator)
     before, sent = versions(namespace), operator.writes()
     done = operator.metric("controller_runtime_reconcile_total")
     namespace.kubectl("annotate", "deployment", COLLECTOR, "a=b")
     eventually(lambda: operator.metric("controller_runtime_reconcile_total") > done)
-    settled(namespace)
+    settled(namespace, operator)
     after = versions(namespace)
     assert {name for name in after if after[name] != before.get(name)} == {f"Deployment/{COLLECTOR}"}
     assert operator.writes() == sent
@@ -111,7 +111,7 @@ def test_the_finalizer_holds_the_object_until_it_is_not_wanted_any_more(
     assert [role["spec"]["replicas"] for role in roles] == [0, 0]
     assert collectors(namespace) == {COLLECTOR: ["qwen"]}
     eventually(lambda: "Reclaiming" in events(namespace))
-    settled(namespace)
+    settled(namespace, operator)
     sent = operator.writes()
     assert finalizers(namespace) == ["example.com/keep", names.FINALIZER_ENCODER_CACHE]
     namespace.kubectl(

@@ -48,14 +48,14 @@ def test_every_child_is_made_and_ready_follows(operator: Operator, namespace: Na
 
 def test_the_second_reconcile_writes_nothing(operator: Operator, namespace: Namespace) -> None:
     brought_up(namespace, operator)
-    settled(namespace)
+    settled(namespace, operator)
     before, sent = versions(namespace), operator.writes()
     done = operator.metric("controller_runtime_reconcile_total")
     # An annotation of somebody else: an event that makes a reconcile, and nothing for us to do.
     namespace.kubectl("annotate", "epd", "qwen", "a=b")
     namespace.kubectl("annotate", "service", "qwen", "a=b")
     eventually(lambda: operator.metric("controller_runtime_reconcile_total") >= done + 2)
-    settled(namespace)
+    settled(namespace, operator)
     after = versions(namespace)
     assert {name for name in after if after[name] != before[name]} == {"EPDDeployment/qwen", "Service/qwen"}
     assert operator.writes() == sent
@@ -65,12 +65,12 @@ def test_a_restart_changes_nothing(api_server: ApiServer, namespace: Namespace, 
     flags = (f"--namespace={namespace.name}",)
     with running(api_server.kubeconfig, tmp_path, *flags) as operator:
         brought_up(namespace, operator)
-        settled(namespace)
+        settled(namespace, operator)
         before = versions(namespace)
         assert operator.stop() == 0
     with running(api_server.kubeconfig, tmp_path, *flags) as operator:
         eventually(lambda: operator.metric("controller_runtime_reconcile_total") >= 1)
-        settled(namespace)
+        settled(namespace, operator)
         assert operator.writes() == len(CHILDREN) + len(COLLECTOR)  # one apply each, none of which changed anything
     assert versions(namespace) == before
 
