@@ -186,7 +186,6 @@ func (l *loader) report(workers []*worker, elapsed time.Duration, cpu int64, eng
 		"answered": answered, "errors": failures, "seconds": elapsed.Seconds(), "rate": answered / elapsed.Seconds(),
 		"p50": milliseconds(totals, .5), "p99": milliseconds(totals, .99),
 		"first50": milliseconds(firsts, .5), "first99": milliseconds(firsts, .99),
-		"pictures": engines.Pictures, "reported": engines.Reported,
 	}
 	if l.sample != "" {
 		said["sample"] = l.sample
@@ -199,6 +198,9 @@ func (l *loader) report(workers []*worker, elapsed time.Duration, cpu int64, eng
 	}
 	if len(base) > 0 {
 		said["added50"] = milliseconds(totals, .5) - milliseconds(base, .5)
+	}
+	if len(l.engines) > 0 && l.items > 0 {
+		said["rewritten"] = float64(engines.Reported) / answered / float64(l.items)
 	}
 	if len(l.engines) > 0 {
 		said["opened"] = float64(engines.Connections) / answered

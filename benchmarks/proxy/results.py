@@ -70,6 +70,7 @@ COLUMNS = (
     ("delay50", "event p50 ms"),
     ("added50", "added p50 ms"),
     ("opened", "connections/request"),
+    ("rewritten", "pictures spared the prefill side"),
     ("peak", "peak MB"),
 )
 

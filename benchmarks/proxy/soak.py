@@ -92,8 +92,10 @@ def _some(troubles: Sequence[tuple[float, str, str]]) -> str:
 
 
 def _quarters(samples: Sequence[float]) -> str:
-    size = max(1, len(samples) // 4)
-    return ", ".join(f"{statistics.median(samples[at : at + size]):.0f}" for at in range(0, len(samples), size))
+    """Write the median of each quarter."""
+    size = len(samples)
+    parts = (samples[size * part // 4 : size * (part + 1) // 4] for part in range(4))
+    return ", ".join(f"{statistics.median(part):.0f}" for part in parts if part)
 
 
 def run(rack: Rack, seconds: float) -> bool:
