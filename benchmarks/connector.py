@@ -5,11 +5,19 @@
 Both sides run their own code without an engine around it: they save the same tensor under a new name per round and load
 it again, in turns, and each load ends with the bytes copied to where a model reads them, so that a lazily mapped file
 counts in full. Ours has the checksum in it, computed on save and verified on load, the hand-over to threads, and the
-copy through shared memory between the engine's two processes. Figures are medians of MB/s over rounds; a ratio above 1
-says that ours is faster. `CPU` is the same ratio of processor time, which busy neighbours change less. `step` is the
-part of our load that the engine's step waits for, as it does for all of theirs; `raw` is one thread's blake3 of the
-tensor, the limit of whoever verifies. Files are in the page cache, unless `--cold` drops each from it before it is
-loaded, as on a node that did not write it.
+copy through shared memory between the engine's two processes. Files are in the page cache, unless `--cold` drops each
+from it before it is loaded, as on a node that did not write it.
+
+`ours`, `theirs` and `bound` are medians of MB/s over rounds. A ratio above 1 says that ours is faster; `CPU` is that of
+processor time, which busy neighbours change less; the last one is the bound's. Kinds:
+
+    save        until the entry is on disk; bound: their save, and one blake3 of the tensor before it
+    returns     until `save_caches` returns: what it takes from the engine's thread
+    saves       four at once, as of the pictures of one step
+    load        from the lookup to the bytes in their place; bound: read once into memory that is there, hash once, and
+                copy from there to the place
+    step        the part of our load that the engine's step waits for, as it does for all of theirs
+    to device   the same, but copied out of the mapping, as it is to a device other than the processor, from 1 MB on
 """
 
 from __future__ import annotations
@@ -38,6 +46,7 @@ from vllm.distributed.ec_transfer.ec_connector.example_connector import (
 from epd.connector import placement
 from epd.connector.entry import checksum
 from epd.connector.finder import Finder, Found, Widths
+from epd.connector.loading import mapped
 from epd.connector.local import LocalCopies
 from epd.connector.probe import Health, Pool
 from epd.connector.scheduler import Step
@@ -50,8 +59,14 @@ WIDTH: Final = 2048
 MEGABYTE: Final = 1_000_000
 LEAST_ROUNDS: Final = 15
 """Fewer make no median on machines whose clock and neighbours change."""
+AT_ONCE: Final = 4
+"""Saves side by side: the threads that the connector has for them."""
+KINDS: Final = ("save", "returns", "saves", "load", "step", "to device")
 
-Times = dict[str, list[tuple[float, float]]]
+Spent = tuple[float, float]
+"""Seconds by the clock, and of all processors."""
+Times = dict[tuple[str, str], list[Spent]]
+"""By kind, and ours, theirs or bound; per round."""
 
 
 class Example:
@@ -65,31 +80,41 @@ class Example:
     def save(self, name: str, tensor: torch.Tensor) -> None:
         self._connector.save_caches({name: tensor}, name)
 
-    def load(self, name: str, tensor: torch.Tensor, into: torch.Tensor) -> None:
+    def settle(self) -> None:
+        """Nothing is left to do when `save` returned."""
+
+    def load(self, name: str, into: torch.Tensor) -> dict[str, Spent]:
         metadata = ECExampleConnectorMetadata()
-        metadata.add_mm_data(MMMeta.make_meta(name, tensor.shape[0]))
-        self._connector.bind_connector_metadata(metadata)
-        cache: dict[str, torch.Tensor] = {}
-        self._connector.start_load_caches(cache)
-        into.copy_(cache[name])
+        metadata.add_mm_data(MMMeta.make_meta(name, into.shape[0]))
+
+        def load() -> None:
+            self._connector.bind_connector_metadata(metadata)
+            cache: dict[str, torch.Tensor] = {}
+            self._connector.start_load_caches(cache)
+            into.copy_(cache[name])
+
+        return dict.fromkeys(("load", "step", "to device"), seconds(load))
+
+    def close(self) -> None:
+        """It has nothing."""
 
 
 class Managed:
-    """Ours: a scheduler's finder that copies into shared memory, and a worker that saves, and reads the copy."""
+    """Ours: a scheduler's finder that copies into shared memory, and a worker that saves, and loads the copy."""
 
     def __init__(self, root: str, budget: int) -> None:
-        self._store = Store(root, VERSION, stamp_seconds=60)
+        self.store = Store(root, VERSION, stamp_seconds=60)
         self._copies = LocalCopies(budget_bytes=budget)
-        self._writers = Pool("writers", 2)
+        self._writers = Pool("writers", AT_ONCE)
         self._finder = Finder(
-            self._store,
+            self.store,
             self._copies,
             budget_bytes=budget,
-            widths=Widths(self._store, default=WIDTH),
+            widths=Widths(self.store, default=WIDTH),
             dtype="BF16",
         )
         self._worker = WorkerSide(
-            store=self._store,
+            store=self.store,
             record=Record(version=VERSION, claim="bench/bench", layout="Managed", created=""),
             writers=self._writers,
             health=Health(self._writers, lambda: None, deadline=60),
@@ -99,34 +124,78 @@ class Managed:
             synchronizing=placement.synchronizing(),
             dtype="BF16",
         )
-        self.step_seconds = 0.0
 
     def save(self, name: str, tensor: torch.Tensor) -> None:
         self._worker.save(name, tensor)
+
+    def settle(self) -> None:
         self._worker.settle()
 
-    def load(self, name: str, tensor: torch.Tensor, into: torch.Tensor) -> None:
-        found = self._finder.find((name, tensor.shape[0]), "image", pin=False)
-        if not isinstance(found, Found):
-            raise SystemExit(f"not found: {found}")
-        start = time.perf_counter()
-        cache: dict[str, torch.Tensor] = {}
-        self._worker.load(Step(1, (found.load,), (), None), cache)
-        into.copy_(cache[name])
-        self.step_seconds = time.perf_counter() - start
-        self._finder.release(found.source)
+    def load(self, name: str, into: torch.Tensor) -> dict[str, Spent]:
+        taken: list[Found] = []
+
+        def look() -> None:
+            found = self._finder.find((name, into.shape[0]), "image", pin=False)
+            if not isinstance(found, Found):
+                raise SystemExit(f"not found: {found}")
+            taken.append(found)
+
+        def step() -> None:
+            cache: dict[str, torch.Tensor] = {}
+            self._worker.load(Step(1, (taken[0].load,), (), None), cache)
+            into.copy_(cache[name])
+
+        def to_device() -> None:
+            with open(taken[0].load.path, "rb") as file:
+                values = mapped(file.fileno(), taken[0].load, into.nbytes)
+            into.copy_(values.view(into.dtype).reshape(into.shape))
+
+        spent = [seconds(look), seconds(step)]
+        on_device = seconds(to_device)
+        spent.append(seconds(lambda: self._finder.release(taken[0].source)))
+        return {"load": added(*spent), "step": spent[1], "to device": on_device}
 
     def close(self) -> None:
         self._writers.close(1)
         self._copies.close()
-        self._store.close()
+        self.store.close()
 
 
-def seconds(action: Callable[[], object]) -> tuple[float, float]:
-    """Wall time, and processor time of all threads."""
+class Bound:
+    """The least that somebody does who checks what he reads, in memory that is there."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._bytes = memoryview(tensor.view(torch.uint8).numpy()).cast("B")
+        self._ready = torch.zeros_like(tensor)
+
+    def hash(self) -> None:
+        checksum(self._bytes)
+
+    def load(self, path: str, into: torch.Tensor) -> None:
+        view = memoryview(self._ready.view(torch.uint8).numpy()).cast("B")
+        with open(path, "rb", buffering=0) as file:
+            file.seek(os.stat(path).st_size - len(view))
+            done = 0
+            while done < len(view):
+                done += file.readinto(view[done:]) or len(view)
+        checksum(view)
+        into.copy_(self._ready)
+
+
+def seconds(action: Callable[[], object]) -> Spent:
     start, used = time.perf_counter(), time.process_time()
     action()
     return time.perf_counter() - start, time.process_time() - used
+
+
+def added(*spent: Spent) -> Spent:
+    return sum(wall for wall, _ in spent), sum(cpu for _, cpu in spent)
+
+
+def saved(side: Example | Managed, names: list[str], tensor: torch.Tensor) -> tuple[Spent, Spent]:
+    """Until the call returns, and until all is on disk."""
+    returned = seconds(lambda: [side.save(name, tensor) for name in names])
+    return returned, added(returned, seconds(side.settle))
 
 
 def measured(directory: str, megabytes: float, budget_seconds: float, *, cold: bool) -> Times:
@@ -136,31 +205,37 @@ def measured(directory: str, megabytes: float, budget_seconds: float, *, cold: b
     into = torch.empty_like(tensor)
     root = tempfile.mkdtemp(prefix="bench-", dir=directory)
     os.makedirs(f"{root}/example")
-    sides: dict[str, Any] = {"theirs": Example(f"{root}/example"), "ours": Managed(root, 4 * tensor.nbytes + MEGABYTE)}
-    times: Times = {key: [] for key in ("theirs save", "theirs load", "ours save", "ours load", "ours step", "raw")}
+    ours, bound = Managed(root, 4 * tensor.nbytes + MEGABYTE), Bound(tensor)
+    sides: dict[str, Example | Managed] = {"theirs": Example(f"{root}/example"), "ours": ours}
+    times: Times = {}
     end, number = time.monotonic() + budget_seconds, 0
     try:
         while number < LEAST_ROUNDS or time.monotonic() < end:
             number += 1
-            for side in sorted(sides, reverse=bool(number % 2)):
-                name = f"{side}-{number}"
-                saved = seconds(lambda: sides[side].save(name, tensor))  # noqa: B023 - called at once
+            spent: dict[tuple[str, str], Spent] = {}
+            for key in sorted(sides, reverse=bool(number % 2)):
+                name = f"{key}-{number}"
+                spent["returns", key], spent["save", key] = saved(sides[key], [name], tensor)
+                spent["saves", key] = saved(sides[key], [f"{name}-{one}" for one in range(AT_ONCE)], tensor)[1]
                 if cold:
                     drop_from_cache(root)
                 into.zero_()
-                loaded = seconds(lambda: sides[side].load(name, tensor, into))  # noqa: B023 - called at once
+                spent |= {(kind, key): value for kind, value in sides[key].load(name, into).items()}
                 if not torch.equal(into, tensor):
-                    raise SystemExit(f"{side} lost bytes")
-                times[f"{side} save"].append(saved)
-                times[f"{side} load"].append(loaded)
-            times["ours step"].append((sides["ours"].step_seconds, 0.0))
-            times["raw"].append(seconds(lambda: checksum(memoryview(tensor.view(torch.uint8).numpy()).cast("B"))))
+                    raise SystemExit(f"{key} lost bytes")
+            path = ours.store.path(f"ours-{number}")
+            if cold:
+                drop_from_cache(root)
+            spent["load", "bound"] = seconds(lambda: bound.load(path, into))  # noqa: B023 - called at once
+            spent["save", "bound"] = added(spent["save", "theirs"], seconds(bound.hash))
+            for which, value in spent.items():
+                times.setdefault(which, []).append(value)
             for path in removable(root):
                 os.unlink(path)
     finally:
-        sides["ours"].close()
+        ours.close()
         shutil.rmtree(root)
-    return {key: values[2:] for key, values in times.items()}  # the first two warm up
+    return {which: values[2:] for which, values in times.items()}  # the first two warm up
 
 
 def drop_from_cache(root: str) -> None:
@@ -177,16 +252,15 @@ def removable(root: str) -> Iterator[str]:
 
 
 def report(directory: str, megabytes: float, times: Times) -> None:
-    rate = {key: megabytes / statistics.median(wall for wall, _ in values) for key, values in times.items()}
-    used = {key: statistics.median(cpu for _, cpu in values) for key, values in times.items()}
-    rounds = len(times["ours save"])
-    for what in ("save", "load"):
-        ours, theirs = rate[f"ours {what}"], rate[f"theirs {what}"]
-        step = f"{rate['ours step']:>8.0f}" if what == "load" else " " * 8
+    walls = {which: statistics.median(wall for wall, _ in values) for which, values in times.items()}
+    used = {which: statistics.median(cpu for _, cpu in values) for which, values in times.items()}
+    for kind in KINDS:
+        ours, theirs, bound = ((kind, side) for side in ("ours", "theirs", "bound"))
+        size = megabytes * (AT_ONCE if kind == "saves" else 1)
+        least = f"{size / walls[bound]:>8.0f}{used[theirs] / used[bound]:>7.2f}x" if bound in times else " " * 16
         print(
-            f"{directory:<16}{megabytes:>6} {what:<6}{ours:>8.0f}{theirs:>8.0f}{ours / theirs:>8.2f}x"
-            f"{used[f'theirs {what}'] / used[f'ours {what}']:>8.2f}x{step}"
-            f"{rate['raw']:>8.0f}{rounds:>8}",
+            f"{directory:<20}{megabytes:>6} {kind:<10}{size / walls[ours]:>9.0f}{size / walls[theirs]:>8.0f}"
+            f"{walls[theirs] / walls[ours]:>8.2f}x{used[theirs] / used[ours]:>8.2f}x{least}{len(times[ours]):>8}",
             flush=True,
         )
 
@@ -199,9 +273,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3, help="per size and file system")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    print(
-        f"{'MB/s':<16}{'MB':>6} {'':<6}{'ours':>8}{'theirs':>8}{'ratio':>9}{'CPU':>9}{'step':>8}{'raw':>8}{'rounds':>8}"
-    )
+    columns = f"{'ours':>9}{'theirs':>8}{'ratio':>9}{'CPU':>9}{'bound':>8}{'CPU':>8}{'rounds':>8}"
+    print(f"{'MB/s':<20}{'MB':>6} {'':<10}{columns}")
     for directory in given.directory or ["/dev/shm"]:
         for size in given.sizes.split(","):
             report(directory, float(size), measured(directory, float(size), given.seconds, cold=given.cold))

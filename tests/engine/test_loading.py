@@ -15,8 +15,8 @@ from blake3 import blake3
 WIDTH = 1024
 CPU, META = torch.device("cpu"), torch.device("meta")
 """The latter holds no bytes: what is taken to it is only looked at."""
-SMALL, LARGE, HUGE = 16, 1024, 20_000
-"""Rows: 32 KiB, 2 MiB, and 39 MiB."""
+SMALL, LARGE = 16, 1024
+"""Rows: 32 KiB and 2 MiB."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def source(path: Path, rows: int, *, offset: int = 0, checksum: bool = False) ->
     return Load("a", str(path), offset, rows, WIDTH, "BF16", digest), tensor
 
 
-@pytest.mark.parametrize("rows", [SMALL, LARGE, HUGE])
+@pytest.mark.parametrize("rows", [SMALL, LARGE])
 @pytest.mark.parametrize(("offset", "checksum"), [(0, False), (320, True)])
 def test_a_processor_gets_memory_of_its_own(loading, tmp_path, rows, offset, checksum):
     load, tensor = source(tmp_path / "a", rows, offset=offset, checksum=checksum)
@@ -87,13 +87,3 @@ def test_a_link_in_the_place_of_a_copy_is_not_followed(loading, tmp_path):
     (tmp_path / "a").symlink_to(tmp_path / "b")
     with pytest.raises(OSError, match="symbolic links"):
         loading.onto(CPU, dataclasses.replace(load, path=str(tmp_path / "a")))
-
-
-def test_where_the_kernel_has_no_huge_pages_there_are_small_ones(loading, tmp_path, monkeypatch):
-    class Mapping(loading.mmap.mmap):
-        def madvise(self, *advice: int) -> None:
-            raise OSError(22, "Invalid argument")
-
-    monkeypatch.setattr(loading.mmap, "mmap", Mapping)
-    load, tensor = source(tmp_path / "a", HUGE)
-    assert torch.equal(loading.onto(CPU, load), tensor)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import mmap
 import os
-from contextlib import suppress
 from typing import Final
 
 import torch
@@ -35,9 +34,6 @@ TORCH_DTYPES: Final = {name: dtype for dtype, name in DTYPES.items()}
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _MAPPED: Final = 1 << 20
 """1 MiB: below, reading into memory that malloc has at hand costs less than a mapping and its page faults."""
-_HUGE: Final = 32 << 20
-"""32 MiB. What is larger glibc never keeps for reuse (DEFAULT_MMAP_THRESHOLD_MAX): each time a page fault per 4 KiB,
-unless the kernel is asked for huge pages."""
 
 
 def onto(device: torch.device, load: Load) -> torch.Tensor:
@@ -65,7 +61,8 @@ def mapped(fd: int, load: Load, nbytes: int) -> torch.Tensor:
 
 
 def _read(fd: int, load: Load, nbytes: int) -> torch.Tensor:
-    values = _memory(nbytes)
+    # No huge pages: where memory is fragmented, the kernel stops the thread to make some, 100 MB for a second.
+    values = torch.empty(nbytes, dtype=torch.uint8)
     view, done = memoryview(values.numpy()), 0
     while done < nbytes:
         count = os.preadv(fd, [view[done:]], load.offset + done)
@@ -75,12 +72,3 @@ def _read(fd: int, load: Load, nbytes: int) -> torch.Tensor:
     if load.checksum is not None and blake3(view).hexdigest() != load.checksum:
         raise ValueError(f"{load.path} is not what was pinned")
     return values
-
-
-def _memory(nbytes: int) -> torch.Tensor:
-    if nbytes < _HUGE:
-        return torch.empty(nbytes, dtype=torch.uint8)
-    mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError):  # a kernel without them
-        mapping.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(mapping, dtype=torch.uint8)
