@@ -167,11 +167,15 @@ class Reading:
         if not isinstance(messages, list):
             raise InvalidRequestError(f"{path} must be a list", param=path)
         for index, message in enumerate(messages):
-            if not isinstance(message, dict):
-                raise InvalidRequestError("a message must be an object", param=f"{path}[{index}]")
-            content = message.get("content")
-            if content is not None and not isinstance(content, str):
-                message["content"] = self.content(content, path=f"{path}[{index}].content")
+            self.message(message, path=f"{path}[{index}]")
+
+    def message(self, message: object, *, path: str) -> None:
+        """Read one chat message."""
+        if not isinstance(message, dict):
+            raise InvalidRequestError("a message must be an object", param=path)
+        content = message.get("content")
+        if content is not None and not isinstance(content, str):
+            message["content"] = self.content(content, path=f"{path}.content")
 
     def content(self, content: object, *, path: str) -> list[object]:
         """Read the content of a message in chat's form, where it is not a string."""

@@ -1,0 +1,150 @@
+"""The allow-list of routes: what a path takes, and how its body is read. What is not in it never reaches an engine.
+
+Pure. Never decides which engine gets a request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from epd.proxy.dialects import (
+    RESPONSE_ID,
+    parse_generation,
+    parse_invocation,
+    parse_messages,
+    parse_pooling,
+    parse_responses,
+    parse_scoring,
+    parse_text,
+    parse_token_count,
+    parse_tokenize,
+)
+from epd.proxy.errors import InvalidRequestError, MethodNotAllowedError, NotFoundError
+from epd.proxy.media import MediaPolicy
+from epd.proxy.requests import CHAT_PATH, COMPLETIONS_PATH, MODELS_PATH, GivenBody, ParsedRequest, parse_chat
+
+INVOCATIONS_PATH: Final = "/invocations"
+GENERATE_PATH: Final = "/inference/v1/generate"
+OPENABLE: Final = frozenset({INVOCATIONS_PATH, GENERATE_PATH})
+"""Routes that are only there if an option opens them."""
+
+_STORED: Final = re.compile(r"/v1/responses/([^/]+?)(/cancel)?")
+_QUERY: Final = re.compile(r"[A-Za-z0-9_=&-]{0,256}")
+"""What `GET /v1/responses/{id}` has: `stream` and `starting_after`. Queries of other routes mean nothing to engines."""
+
+
+class Parse(Protocol):
+    """Reads a body. Raises InvalidRequestError."""
+
+    def __call__(self, body: GivenBody, *, policy: MediaPolicy) -> ParsedRequest:
+        """Read it."""
+
+
+class Handling(Enum):
+    """Who answers."""
+
+    HEALTH = "the proxy by itself"
+    MODELS = "any engine of the prefill side"
+    GENERATION = "encoders for media, then the prefill side, and in two legs where the topology has decode"
+    SINGLE = "one engine of the prefill side, without encoders or a second leg"
+    STORED = "the engine that made the response"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A route. `path` is as in a label of metrics; `parse` is None where there is no body to read.
+
+    Whether media may stand in a body, are encoded by encoders, and may be left out is what `parse` says of each.
+    """
+
+    path: str
+    method: str
+    handling: Handling
+    parse: Parse | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A request's route. `target` is what engines are asked for, `response_id` a stored response that it names."""
+
+    route: Route
+    target: str
+    response_id: str | None = None
+
+
+ROUTES: Final = (
+    Route("/health", "GET", Handling.HEALTH),
+    Route("/healthz", "GET", Handling.HEALTH),
+    Route(MODELS_PATH, "GET", Handling.MODELS),
+    Route(CHAT_PATH, "POST", Handling.GENERATION, parse_chat),
+    Route(COMPLETIONS_PATH, "POST", Handling.GENERATION, parse_text),
+    Route("/v1/responses", "POST", Handling.GENERATION, parse_responses),
+    Route("/v1/messages", "POST", Handling.GENERATION, parse_messages),
+    Route("/v1/messages/count_tokens", "POST", Handling.SINGLE, parse_token_count),
+    Route("/tokenize", "POST", Handling.SINGLE, parse_tokenize),
+    Route("/detokenize", "POST", Handling.SINGLE, parse_text),
+    Route("/v1/embeddings", "POST", Handling.SINGLE, parse_pooling),
+    Route("/pooling", "POST", Handling.SINGLE, parse_pooling),
+    Route("/score", "POST", Handling.SINGLE, parse_scoring),
+    Route("/v1/score", "POST", Handling.SINGLE, parse_scoring),
+    Route("/rerank", "POST", Handling.SINGLE, parse_scoring),
+    Route("/v1/rerank", "POST", Handling.SINGLE, parse_scoring),
+    Route("/v2/rerank", "POST", Handling.SINGLE, parse_scoring),
+    Route(INVOCATIONS_PATH, "POST", Handling.SINGLE, parse_invocation),
+    Route(GENERATE_PATH, "POST", Handling.SINGLE, parse_generation),
+)
+
+STORED_ROUTES: Final = (
+    Route("/v1/responses/{id}", "GET", Handling.STORED),
+    Route("/v1/responses/{id}", "DELETE", Handling.STORED),
+    Route("/v1/responses/{id}/cancel", "POST", Handling.STORED),
+)
+
+_BY_PATH: Final[Mapping[str, Match]] = MappingProxyType({route.path: Match(route, route.path) for route in ROUTES})
+_LISTED: Final = ", ".join(
+    f"{route.method} {route.path}" for route in (*ROUTES, *STORED_ROUTES) if route.path not in OPENABLE
+)
+_SHOWN: Final = 256
+"""Characters of a path in a refusal."""
+
+
+def find(method: str, target: str, *, opened: frozenset[str] = frozenset()) -> Match:
+    """Find the route of a request in origin form. `opened` names those of OPENABLE that are there.
+
+    Raises NotFoundError, MethodNotAllowedError or InvalidRequestError. Nothing is decoded: a path with a percent sign
+    is none of ours.
+    """
+    path, _, query = target.partition("?")
+    match = _BY_PATH.get(path)
+    if match is None:
+        return _find_stored(method, path, query)
+    if path in OPENABLE and path not in opened:
+        raise no_route(path)
+    if method != match.route.method:
+        raise MethodNotAllowedError(f"{path} takes {match.route.method}", allowed=match.route.method)
+    return match
+
+
+def _find_stored(method: str, path: str, query: str) -> Match:
+    named = _STORED.fullmatch(path)
+    if named is None or not RESPONSE_ID.fullmatch(named[1]):
+        raise no_route(path)
+    template = "/v1/responses/{id}" + (named[2] or "")
+    routes: Sequence[Route] = [route for route in STORED_ROUTES if route.path == template]
+    for route in routes:
+        if route.method == method:
+            if not _QUERY.fullmatch(query):
+                raise InvalidRequestError("the query can't be read")
+            return Match(route, f"{path}?{query}" if query else path, named[1])
+    methods = ", ".join(route.method for route in routes)
+    raise MethodNotAllowedError(f"{template} takes {methods}", allowed=methods)
+
+
+def no_route(path: str) -> NotFoundError:
+    """The refusal of a path that is not served. It names those that always are."""
+    return NotFoundError(f"no route {path[:_SHOWN]}; there are {_LISTED}")
