@@ -5,7 +5,15 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epd.proxy.identifiers import HashAlgorithm, digest, media_identifier, url_key
+from epd.proxy.identifiers import (
+    HashAlgorithm,
+    content_digest,
+    content_identifier,
+    digest,
+    hasher,
+    media_identifier,
+    url_key,
+)
 
 BASE = {"kind": "image", "mime_type": "image/png", "media_format": "", "payload": "AAAA", "salt": ""}
 
@@ -30,6 +38,21 @@ def test_the_algorithms_are_the_named_ones() -> None:
 def test_different_lists_of_fields_have_different_digests(left: list[str], right: list[str]) -> None:
     equal = digest(HashAlgorithm.SHA256, *left) == digest(HashAlgorithm.SHA256, *right)
     assert equal == (left == right)
+
+
+@given(st.sampled_from(HashAlgorithm), st.text(), st.text(), st.text() | st.text(min_size=129), st.text())
+def test_an_item_is_the_digest_of_what_is_known_of_it(
+    algorithm: HashAlgorithm, salt: str, kind: str, mime_type: str, payload: str
+) -> None:
+    content = content_digest(algorithm, payload)
+    pieces = hasher(algorithm)
+    for character in payload:
+        pieces.update(character.encode())
+    assert pieces.hexdigest() == content
+    fields = {"kind": kind, "mime_type": mime_type, "media_format": "f", "salt": salt}
+    expected = digest(algorithm, "epd.media.v2", salt, kind, mime_type, "f", content)
+    assert content_identifier(algorithm, content=content, **fields) == expected
+    assert media_identifier(algorithm, payload=payload, **fields) == expected
 
 
 def test_lone_surrogates_are_hashed() -> None:
