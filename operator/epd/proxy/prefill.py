@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from epd.proxy.metrics import Metrics
@@ -83,21 +83,25 @@ class HeadSink:
 class EngineStream:
     """The body of a streamed answer, from the bytes held back on: whole events, pushed on as they come.
 
-    Owns, through `held`, the connection and the engine's place in the load. Fails the sink with Cause.TIMEOUT when the
-    engine is silent for `idle_seconds` or the time of the monotonic clock is past `deadline`. A paused engine is never
-    silent.
+    `head` may grow until the stream is relayed. Fails the sink with Cause.TIMEOUT when the engine is silent for
+    `idle_seconds`, or when the time of the monotonic clock is past `deadline`; an engine that is paused is not silent.
+    Calls `on_close` when it is closed.
     """
 
-    def __init__(self, *, answer: Answer, head: bytes, deadline: float, idle_seconds: float, held: ExitStack) -> None:
+    def __init__(
+        self, *, answer: Answer, head: StreamHead, deadline: float, idle_seconds: float, on_close: Callable[[], None]
+    ) -> None:
         self._answer = answer
         self._head = head
         self._deadline = deadline
         self._idle_seconds = idle_seconds
-        self._held = held
+        self._on_close = on_close
+        self._closed = False
         self._events = EventFilter()
         self._sink: Sink | None = None
         self._paused = False
         self._last = 0.0
+        """When the engine last sent something: all that an event changes; the timer looks at it when it is due."""
         self._timer: asyncio.TimerHandle | None = None
         self._pulled: PulledBody | None = None
 
@@ -106,11 +110,11 @@ class EngineStream:
         self._sink = sink
         self._last = time.monotonic()
         self._arm(self._last)
-        self.write(self._head)
-        self._head = b""
-        if not self._paused:
-            self._answer.resume()
+        self.write(bytes(self._head.held))
         self._answer.relay(self)
+        if not self._paused:
+            # the head may have been too long to wait for more of it
+            self._answer.resume()
 
     async def read_chunk(self) -> bytes:
         """Return the next whole events, b"" at the end. Raises TransportError if it breaks off or is silent."""
@@ -162,7 +166,10 @@ class EngineStream:
         """Break the engine's connection unless its answer has ended, which aborts its work."""
         self._disarm()
         self._sink = None
-        self._held.close()
+        if not self._closed:
+            self._closed = True
+            self._answer.close()
+            self._on_close()
 
     def _arm(self, now: float) -> None:
         due = min(self._last + self._idle_seconds, self._deadline)
@@ -235,39 +242,48 @@ class PrefillSide:
 
     async def attempt(self, arrival: Arrival, member: Member, body: bytes | None = None) -> Attempt:
         """Send the request to `member`, with `body` if given. Never raises for what the engine does."""
-        with ExitStack() as held:
-            self._load.begin(member.name)
-            held.callback(self._load.end, member.name)
-            call = Call(
-                address=member.address,
-                path=arrival.path,
-                headers={**arrival.headers, "content-type": "application/json", "x-request-id": arrival.request_id},
-                body=arrival.request.body if body is None else body,
-            )
-            try:
-                answer = await self._transport.send(call)
-                held.callback(answer.close)
-                return await self._receive(arrival, answer, held)
-            except TransportError as error:
-                return Attempt(error.cause, None)
-
-    async def _receive(self, arrival: Arrival, answer: Answer, held: ExitStack) -> Attempt:
-        headers = {name: answer.headers[name] for name in _PASSED_ON if name in answer.headers}
-        if not headers.get("content-type", "").startswith(EVENT_STREAM):
-            body = strip_answer(await answer.read())
-            cause = Cause.STATUS if answer.status >= 500 else None
-            return Attempt(cause, Reply(status=answer.status, headers=headers, body=body))
-        head = await HeadSink(answer).decided()
-        if head.verdict is Verdict.ERROR:
-            # a 4xx is about the request and would be the same elsewhere
-            cause = Cause.STREAM_ERROR if head.error_status >= 500 else None
-            refusal = {"content-type": "application/json"}
-            return Attempt(cause, Reply(status=head.error_status, headers=refusal, body=head.error_body))
-        stream = EngineStream(
-            answer=answer,
-            head=bytes(head.held),
-            deadline=arrival.deadline,
-            idle_seconds=self._idle_seconds,
-            held=held.pop_all(),
+        call = Call(
+            address=member.address,
+            path=arrival.path,
+            headers={**arrival.headers, "content-type": "application/json", "x-request-id": arrival.request_id},
+            body=arrival.request.body if body is None else body,
         )
-        return Attempt(None, Reply(status=answer.status, headers=headers, stream=stream))
+        leave = partial(self._load.end, member.name)
+        self._load.begin(member.name)
+        streams = False
+        try:
+            attempt = await self._receive(arrival, await self._transport.send(call), leave)
+            streams = attempt.reply is not None and attempt.reply.stream is not None
+            return attempt
+        except TransportError as error:
+            return Attempt(error.cause, None)
+        finally:
+            if not streams:
+                leave()
+
+    async def _receive(self, arrival: Arrival, answer: Answer, leave: Callable[[], None]) -> Attempt:
+        """Wait for what shows how the attempt ends. `answer` is closed unless it goes on as a stream."""
+        stream = None
+        try:
+            headers = {name: answer.headers[name] for name in _PASSED_ON if name in answer.headers}
+            if not headers.get("content-type", "").startswith(EVENT_STREAM):
+                body = strip_answer(await answer.read())
+                cause = Cause.STATUS if answer.status >= 500 else None
+                return Attempt(cause, Reply(status=answer.status, headers=headers, body=body))
+            head = await HeadSink(answer).decided()
+            if head.verdict is Verdict.ERROR:
+                # a 4xx is about the request and would be the same elsewhere
+                cause = Cause.STREAM_ERROR if head.error_status >= 500 else None
+                refusal = {"content-type": "application/json"}
+                return Attempt(cause, Reply(status=head.error_status, headers=refusal, body=head.error_body))
+            stream = EngineStream(
+                answer=answer,
+                head=head,
+                deadline=arrival.deadline,
+                idle_seconds=self._idle_seconds,
+                on_close=leave,
+            )
+            return Attempt(None, Reply(status=answer.status, headers=headers, stream=stream))
+        finally:
+            if stream is None:
+                answer.close()

@@ -72,16 +72,22 @@ class Scripted:
         self.paused = False
         self._push()
 
+    def _over(self) -> Sink:
+        """The sink, which hears no more; another one may hear it again."""
+        assert self.sink is not None
+        sink, self.sink = self.sink, None
+        return sink
+
     def _push(self) -> None:
         while self.sink is not None and not self.paused and not self.closed:
             if not self.chunks:
-                self.sink.end()
+                self._over().end()
                 return
             chunk = self.chunks[0]
             if chunk is None:
                 return
             if isinstance(chunk, TransportError):
-                self.sink.fail(chunk)
+                self._over().fail(chunk)
                 return
             del self.chunks[0]
             self.sink.write(chunk)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from epd.proxy.prefill import EngineStream
 from epd.proxy.transport import Answer, Call, TransportError
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -129,7 +130,7 @@ def once(*pieces: bytes) -> Callable[[Peer], Awaitable[None]]:
 class Recorder:
     """A sink that keeps what it gets, and whether it got it while it was paused."""
 
-    def __init__(self, answer: Answer | None = None, *, pause_at: int | None = None) -> None:
+    def __init__(self, answer: Answer | EngineStream | None = None, *, pause_at: int | None = None) -> None:
         self.body = bytearray()
         self.writes = 0
         self.over: asyncio.Future[TransportError | None] = asyncio.get_running_loop().create_future()

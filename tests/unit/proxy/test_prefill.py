@@ -1,15 +1,35 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from epd.proxy.prefill import Attempt, PrefillSide
+from epd.proxy import prefill
+from epd.proxy.metrics import Metrics
+from epd.proxy.pool import HttpTransport
+from epd.proxy.prefill import Attempt, EngineStream, PrefillSide
+from epd.proxy.routing import InFlight
+from epd.proxy.stream import EVENT_LIMIT_BYTES, HEAD_LIMIT_BYTES, StreamHead
 from epd.proxy.transport import Cause, TransportError
-from unit.proxy.engines import CONTENT, ROLE_CHUNK, Bench, arrival, bench, broken, member, streamed
+from unit.proxy.engines import (
+    CONTENT,
+    JSON,
+    ROLE_CHUNK,
+    Bench,
+    Scripted,
+    arrival,
+    bench,
+    broken,
+    document,
+    member,
+    streamed,
+)
+from unit.proxy.rawengine import Peer, Recorder, raw_engine
 
 D0 = member("d0")
 LAST = b'data: {"choices":[],"kv_transfer_params":{}}\n\n'
+STRIPPED = b'data: {"choices":[]}\n\n'
 DONE = b"data: [DONE]\n\n"
 
 
@@ -18,51 +38,218 @@ async def attempt(b: Bench, idle: float = 60, seconds: float = 60) -> Attempt:
     return await side.attempt(arrival(seconds=seconds), D0)
 
 
-async def read_all(attempt: Attempt) -> list[bytes]:
+def stream_of(attempt: Attempt) -> EngineStream:
     assert attempt.reply is not None
-    assert attempt.reply.stream is not None
-    chunks = []
-    while chunk := await attempt.reply.stream.read_chunk():
-        chunks.append(chunk)
-    return chunks
+    assert isinstance(attempt.reply.stream, EngineStream)
+    return attempt.reply.stream
+
+
+async def relayed(attempt: Attempt) -> tuple[bytes, Cause | None]:
+    """All that a client would get, and why it broke off."""
+    sink = Recorder()
+    stream_of(attempt).relay(sink)
+    broke = await asyncio.wait_for(sink.over, 10)
+    return bytes(sink.body), broke.cause if broke else None
+
+
+def open_stream(
+    answer: Scripted, *, head: bytes = b"", idle: float = 60, seconds: float = 60, closed: list[int] | None = None
+) -> EngineStream:
+    return EngineStream(
+        answer=answer,
+        head=StreamHead(held=bytearray(head)),
+        deadline=prefill.time.monotonic() + seconds,
+        idle_seconds=idle,
+        on_close=lambda: closed.append(1) if closed is not None else None,
+    )
 
 
 async def test_a_stream_starts_with_all_that_was_held_back_and_loses_transfer_fields() -> None:
     b = bench(D0, scripts={"d0": [streamed(ROLE_CHUNK[:9], ROLE_CHUNK[9:], CONTENT, CONTENT + LAST, DONE)]})
     outcome = await attempt(b)
     assert outcome.cause is None
-    assert b"".join(await read_all(outcome)) == ROLE_CHUNK + CONTENT + CONTENT + b'data: {"choices":[]}\n\n' + DONE
+    assert await relayed(outcome) == (ROLE_CHUNK + CONTENT + CONTENT + STRIPPED + DONE, None)
+
+
+async def test_what_comes_before_the_relay_is_not_lost() -> None:
+    b = bench(D0, scripts={"d0": [streamed(ROLE_CHUNK, CONTENT, None)]})
+    outcome = await attempt(b)
+    [answer] = b.engines.answers
+    answer.chunks = [CONTENT, LAST, None]
+    answer.resume()
+    answer.chunks = [DONE]
+    assert await relayed(outcome) == (ROLE_CHUNK + CONTENT + CONTENT + STRIPPED + DONE, None)
+
+
+async def test_events_pass_as_they_come_and_whole() -> None:
+    answer = streamed()
+    stream, sink = open_stream(answer, head=ROLE_CHUNK + CONTENT), Recorder()
+    answer.chunks = [None]
+    stream.relay(sink)
+    seen = [bytes(sink.body)]
+    for chunk in (CONTENT, CONTENT[:5], CONTENT[5:] + LAST, DONE[:-1]):
+        stream.write(chunk)
+        seen.append(bytes(sink.body)[sum(map(len, seen)) :])
+    stream.end()
+    seen.append(bytes(sink.body)[sum(map(len, seen)) :])
+    assert seen == [ROLE_CHUNK + CONTENT, CONTENT, b"", CONTENT + STRIPPED, b"", DONE[:-1]]
+    assert sink.over.result() is None
 
 
 async def test_a_stream_holds_its_place_until_it_is_closed() -> None:
     b = bench(D0, scripts={"d0": [streamed(ROLE_CHUNK, CONTENT, DONE)]})
-    outcome = await attempt(b)
-    assert outcome.reply is not None
-    assert outcome.reply.stream is not None
+    stream = stream_of(await attempt(b))
     assert (b.load.counts(), b.engines.answers[0].closed) == ({"d0": 1}, 0)
-    outcome.reply.stream.close()
-    outcome.reply.stream.close()
+    stream.close()
+    stream.close()
+    assert (b.load.counts(), b.engines.answers[0].closed) == ({}, 1)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        document({"choices": []}),
+        document({}, 500),
+        streamed(b'data: {"error":{"code":500}}\n\n'),
+        streamed(broken(Cause.DISCONNECTED)),
+        Scripted(headers=JSON, chunks=[broken(Cause.DISCONNECTED)]),
+    ],
+)
+async def test_whatever_is_no_stream_leaves_at_once(answer: Scripted) -> None:
+    b = bench(D0, scripts={"d0": [answer]})
+    await attempt(b)
+    assert (b.load.counts(), b.engines.answers[0].closed) == ({}, 1)
+
+
+@pytest.mark.parametrize("answer", [streamed(ROLE_CHUNK, None), Scripted(headers=JSON, chunks=[None])])
+async def test_a_cancelled_attempt_leaves_nothing(answer: Scripted) -> None:
+    b = bench(D0, scripts={"d0": [answer]})
+    task = asyncio.create_task(attempt(b))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert b.load.counts() == {"d0": 1}
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert (b.load.counts(), b.engines.answers[0].closed) == ({}, 1)
 
 
 async def test_a_stream_without_content_is_passed_on() -> None:
     b = bench(D0, scripts={"d0": [streamed(ROLE_CHUNK)]})
-    assert await read_all(await attempt(b)) == [ROLE_CHUNK]
+    assert await relayed(await attempt(b)) == (ROLE_CHUNK, None)
+
+
+async def test_a_head_that_has_no_end_is_paused_until_it_is_relayed() -> None:
+    large = b"x" * HEAD_LIMIT_BYTES
+    b = bench(D0, scripts={"d0": [streamed(large, b"x", b"y\n\n")]})
+    outcome = await attempt(b)
+    assert b.engines.answers[0].chunks == [b"y\n\n"]
+    assert await relayed(outcome) == (large + b"xy\n\n", None)
 
 
 @pytest.mark.parametrize("fault", [broken(Cause.DISCONNECTED), None])
 async def test_a_stream_that_breaks_or_falls_silent_says_so(fault: TransportError | None) -> None:
     b = bench(D0, scripts={"d0": [streamed(ROLE_CHUNK + CONTENT, fault)]})
-    with pytest.raises(TransportError) as error:
-        await read_all(await attempt(b, idle=0.01))
-    assert error.value.cause is (fault.cause if fault else Cause.TIMEOUT)
+    body, cause = await relayed(await attempt(b, idle=0.01))
+    assert (body, cause) == (ROLE_CHUNK + CONTENT, fault.cause if fault else Cause.TIMEOUT)
+    # a silent engine is not left to work on
+    assert b.engines.answers[0].closed == (0 if fault else 1)
 
 
 async def test_a_stream_ends_with_the_time_of_its_request() -> None:
     b = bench(D0, scripts={"d0": [streamed(ROLE_CHUNK + CONTENT, None)]})
-    with pytest.raises(TransportError) as error:
-        await asyncio.wait_for(read_all(await attempt(b, seconds=0.01)), 10)
-    assert error.value.cause is Cause.TIMEOUT
+    assert await relayed(await attempt(b, seconds=0.05)) == (ROLE_CHUNK + CONTENT, Cause.TIMEOUT)
+
+
+class Clock:
+    """Stands in for `time` in `prefill.py`. The timer of a stream is not waited for, but called."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def passes(self, seconds: float, stream: EngineStream) -> None:
+        self.now += seconds
+        stream._check()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(prefill, "time", clock)
+    return clock
+
+
+async def test_each_event_puts_off_the_silence(clock: Clock) -> None:
+    stream, sink = open_stream(streamed(None), idle=10), Recorder()
+    stream.relay(sink)
+    for _ in range(3):
+        clock.passes(9, stream)
+        stream.write(CONTENT)
+    assert not sink.over.done()
+    clock.passes(10, stream)
+    broke = sink.over.result()
+    assert broke is not None
+    assert broke.cause is Cause.TIMEOUT
+
+
+async def test_an_engine_that_is_paused_is_not_silent(clock: Clock) -> None:
+    answer = streamed(None)
+    stream, sink = open_stream(answer, idle=10), Recorder()
+    stream.relay(sink)
+    stream.pause()
+    clock.passes(30, stream)
+    assert (sink.over.done(), answer.paused) == (False, True)
+    clock.now += 9
+    stream.resume()
+    assert not answer.paused
+    clock.passes(9, stream)
+    assert not sink.over.done()
+    clock.passes(1, stream)
+    broke = sink.over.result()
+    assert broke is not None
+    assert broke.cause is Cause.TIMEOUT
+
+
+async def test_a_paused_stream_still_has_a_deadline() -> None:
+    stream, sink = open_stream(streamed(None), seconds=0.02), Recorder()
+    stream.relay(sink)
+    stream.pause()
+    broke = await asyncio.wait_for(sink.over, 10)
+    assert broke is not None
+    assert broke.cause is Cause.TIMEOUT
+
+
+async def test_a_pause_in_the_first_write_holds() -> None:
+    answer = streamed(CONTENT, DONE)
+    stream = open_stream(answer, head=ROLE_CHUNK + CONTENT)
+    sink = Recorder(stream, pause_at=1)
+    stream.relay(sink)
+    assert (bytes(sink.body), answer.paused) == (ROLE_CHUNK + CONTENT, True)
+    stream.resume()
+    assert (bytes(sink.body), sink.over.result()) == (ROLE_CHUNK + CONTENT + CONTENT + DONE, None)
+
+
+async def test_a_closed_stream_is_silent() -> None:
+    answer, closed = streamed(None), list[int]()
+    stream, sink = open_stream(answer, idle=0.01, closed=closed), Recorder()
+    stream.relay(sink)
+    stream.close()
+    stream.close()
+    assert stream._timer is None
+    stream.end()
+    assert (sink.over.done(), answer.closed, closed) == (False, 1, [1])
+
+
+async def test_an_event_without_end_breaks_the_stream() -> None:
+    answer = streamed(b"data: " + b"x" * EVENT_LIMIT_BYTES, DONE)
+    stream, sink = open_stream(answer), Recorder()
+    stream.relay(sink)
+    broke = sink.over.result()
+    assert broke is not None
+    assert (broke.cause, bytes(sink.body), answer.closed) == (Cause.PROTOCOL, b"", 1)
 
 
 async def test_only_headers_that_mean_something_to_clients_are_passed_on() -> None:
@@ -71,3 +258,21 @@ async def test_only_headers_that_mean_something_to_clients_are_passed_on() -> No
     outcome = await attempt(bench(D0, scripts={"d0": [answer]}))
     assert outcome.reply is not None
     assert outcome.reply.headers == {"content-type": "text/event-stream; charset=utf-8", "retry-after": "3"}
+
+
+async def test_a_stream_over_a_connection_loses_nothing_before_and_after_its_relay() -> None:
+    events = [ROLE_CHUNK, *([CONTENT] * 300), DONE]
+
+    async def behave(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        await peer.send(*(b"%x\r\n%b\r\n" % (len(event), event) for event in events), b"0\r\n\r\n")
+        await peer.closed()
+
+    async with HttpTransport() as transport, raw_engine(behave) as engine:
+        load = InFlight()
+        side = PrefillSide(transport=transport, load=load, metrics=Metrics(namespace="", epd=""), idle_seconds=60)
+        outcome = await side.attempt(arrival(), replace(D0, address=engine.address))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert await relayed(outcome) == (b"".join(events), None)
