@@ -116,7 +116,7 @@ _SHOWN: Final = 256
 def find(method: str, target: str, *, opened: frozenset[str] = frozenset()) -> Match:
     """Find the route of a request in origin form. `opened` names those of OPENABLE that are there.
 
-    Raises NotFoundError, MethodNotAllowedError or InvalidRequestError. Nothing is decoded: a path with a percent sign
+    HEAD is answered where GET is (RFC 9110, 9.3.2). Of a preflight, `method` is the one that it asks for. Raises NotFoundError, MethodNotAllowedError or InvalidRequestError. Nothing is decoded: a path with a percent sign
     is none of ours.
     """
     path, _, query = target.partition("?")
@@ -125,8 +125,8 @@ def find(method: str, target: str, *, opened: frozenset[str] = frozenset()) -> M
         return _find_stored(method, path, query)
     if path in OPENABLE and path not in opened:
         raise no_route(path)
-    if method != match.route.method:
-        raise MethodNotAllowedError(f"{path} takes {match.route.method}", allowed=match.route.method)
+    if _meant(method) != match.route.method:
+        raise _not_allowed(path, [match.route])
     return match
 
 
@@ -137,12 +137,21 @@ def _find_stored(method: str, path: str, query: str) -> Match:
     template = "/v1/responses/{id}" + (named[2] or "")
     routes: Sequence[Route] = [route for route in STORED_ROUTES if route.path == template]
     for route in routes:
-        if route.method == method:
+        if route.method == _meant(method):
             if not _QUERY.fullmatch(query):
                 raise InvalidRequestError("the query can't be read")
             return Match(route, f"{path}?{query}" if query else path, named[1])
-    methods = ", ".join(route.method for route in routes)
-    raise MethodNotAllowedError(f"{template} takes {methods}", allowed=methods)
+    raise _not_allowed(template, routes)
+
+
+def _meant(method: str) -> str:
+    return "GET" if method == "HEAD" else method
+
+
+def _not_allowed(path: str, routes: Sequence[Route]) -> MethodNotAllowedError:
+    methods = [route.method for route in routes]
+    allowed = [*methods, *(["HEAD"] if "GET" in methods else [])]
+    return MethodNotAllowedError(f"{path} takes {', '.join(methods)}", allowed=", ".join(allowed))
 
 
 def no_route(path: str) -> NotFoundError:

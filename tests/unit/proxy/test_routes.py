@@ -70,8 +70,9 @@ def test_an_option_opens_one_route_each() -> None:
     ("method", "path", "allowed"),
     [
         ("GET", "/v1/chat/completions", "POST"),
-        ("POST", "/v1/models", "GET"),
-        ("PUT", "/v1/responses/resp_1", "GET, DELETE"),
+        ("HEAD", "/v1/chat/completions", "POST"),
+        ("POST", "/v1/models", "GET, HEAD"),
+        ("PUT", "/v1/responses/resp_1", "GET, DELETE, HEAD"),
         ("GET", "/v1/responses/resp_1/cancel", "POST"),
     ],
 )
@@ -99,6 +100,11 @@ def test_stored_responses_are_named(method: str, target: str, route: str, sent: 
     match = find(method, target)
     assert (match.route.path, match.route.handling) == (route, Handling.STORED)
     assert (match.target, match.response_id) == (sent, "resp_1")
+
+
+def test_head_is_taken_where_get_is() -> None:
+    assert find("HEAD", "/v1/models") is find("GET", "/v1/models")
+    assert find("HEAD", "/v1/responses/resp_1") == find("GET", "/v1/responses/resp_1")
 
 
 def test_queries_of_other_routes_do_not_go_on() -> None:
