@@ -116,8 +116,9 @@ _SHOWN: Final = 256
 def find(method: str, target: str, *, opened: frozenset[str] = frozenset()) -> Match:
     """Find the route of a request in origin form. `opened` names those of OPENABLE that are there.
 
-    HEAD is answered where GET is (RFC 9110, 9.3.2). Of a preflight, `method` is the one that it asks for. Raises NotFoundError, MethodNotAllowedError or InvalidRequestError. Nothing is decoded: a path with a percent sign
-    is none of ours.
+    HEAD is answered where GET is (RFC 9110, 9.3.2). Of a preflight, `method` is the one that it asks for. Nothing is
+    decoded: a path with a percent sign is none of ours. Raises NotFoundError, MethodNotAllowedError or
+    InvalidRequestError.
     """
     path, _, query = target.partition("?")
     match = _BY_PATH.get(path)
