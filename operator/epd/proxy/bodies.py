@@ -13,9 +13,10 @@ from epd.proxy.errors import OverloadedError
 
 CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 """The container's memory limit in bytes (cgroup v2), or the word `max`."""
-COPIES: Final = 6
-"""A body exists up to five times while it is parsed or sent: as its items, as the prefill side's and the primer's body,
-in a socket's buffer, and as it came or as text. The sixth share is for everything else in the process."""
+COPIES: Final = 4
+"""A body exists up to three times while it is sent: as it came or was written anew, and in the buffers of an encoder's
+and of a prefill-side engine's socket. The fourth share is for everything else in the process, among it the one document
+that is parsed at a time."""
 
 
 def room_for_bodies(memory_max: Path = CGROUP) -> int | None:

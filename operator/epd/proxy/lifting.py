@@ -171,7 +171,8 @@ class Lifter:
     def lifted(self) -> LiftedBody:
         """The body without its payloads. Nothing may be fed after this."""
         mark = secrets.token_hex(16).translate(_LETTERS)
-        first, *texts = *self._texts, self._text + self._pending
+        self._text += self._pending
+        first, *texts = *self._texts, self._text
         skeleton = first
         payloads: list[Payload] = []
         for run, text in zip(self._runs, texts, strict=True):

@@ -37,6 +37,9 @@ PRIMER_FIELDS: Final = ("model", "mm_processor_kwargs", "media_io_kwargs", "prio
 """What an encoder must get of the original: the model, what its keys depend on, and its place in the queue. Not
 `cache_salt`: it separates prefix caches of KV blocks, and encoders have none."""
 
+_TURN_FIELDS: Final = frozenset({"priority", "session_id"})
+"""Those of them that say when and where a primer is worked on, not what comes out."""
+
 ITEMS_LIMIT: Final = 10_000
 """Distinct media items of a request: three times what vLLM takes by default (999 of each of its three kinds)."""
 
@@ -69,6 +72,8 @@ class ParsedRequest:
     """Names of PRIMER_FIELDS that the request has."""
     options: bytes = b"{}"
     """Those fields as JSON of one form, to compare requests by and to begin primers with."""
+    result_options: bytes = b"{}"
+    """Those of them on which the embeddings depend, and not only when they are made."""
     rewritable: bool = False
     """Whether engines read what encoders report in place of media, which they do in chat only."""
     previous_response_id: str | None = None
@@ -81,9 +86,16 @@ class ParsedRequest:
 
     def work_key(self, item: MediaItem, *, authorization: str) -> str:
         """Key of encoding `item` for this request: equal keys may share one primer in flight."""
+        return self._key(item, self.options, authorization)
+
+    def result_key(self, item: MediaItem) -> str:
+        """Key of what encoding `item` gives: of equal keys, equal embeddings are published under equal names."""
+        return self._key(item, self.result_options)
+
+    def _key(self, item: MediaItem, options: bytes, *more: str) -> str:
         named = item.identifier or ""
-        options = self.payloads.expand(self.options.decode())
-        return digest(HashAlgorithm.BLAKE3, item.key, named, item.part_type, options, authorization)
+        written = self.payloads.expand(options.decode())
+        return digest(HashAlgorithm.BLAKE3, item.key, named, item.part_type, written, *more)
 
     def body_with(self, parts: Mapping[str, bytes]) -> Body:
         """Write the body with other parts, as JSON, in the places of items; `parts` has them by the item's key."""
@@ -217,6 +229,7 @@ class Reading:
             items=tuple(self.items.values()),
             primer_fields=tuple(fields),
             options=options,
+            result_options=options if fields.keys().isdisjoint(_TURN_FIELDS) else _result_options(fields),
             rewritable=rewritable,
             previous_response_id=previous_response_id,
         )
@@ -259,6 +272,10 @@ def refused_type(kind: object, accepted: Iterable[str], *, path: str) -> Invalid
 
 def _short(kind: object) -> object:
     return kind[:64] if isinstance(kind, str) else kind
+
+
+def _result_options(fields: Mapping[str, Any]) -> bytes:
+    return write({name: value for name, value in fields.items() if name not in _TURN_FIELDS}, sort_keys=True)
 
 
 def _strip(document: dict[str, Any]) -> None:

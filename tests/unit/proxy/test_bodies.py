@@ -25,6 +25,16 @@ def test_bodies_share_the_room_and_give_it_back() -> None:
     assert bodies.taken == 0
 
 
+def test_a_share_is_given_back_once() -> None:
+    bodies = Bodies(room=None)
+    first, second = bodies.share(), bodies.share()
+    first.grow(3)
+    second.grow(4)
+    first.release()
+    first.release()
+    assert (bodies.taken, first.size) == (4, 0)
+
+
 def test_a_lone_body_always_fits() -> None:
     bodies = Bodies(room=10)
     with bodies.share() as lone:
@@ -40,7 +50,7 @@ def test_without_a_memory_limit_there_is_room_for_all() -> None:
         second.grow(1 << 40)
 
 
-@pytest.mark.parametrize(("text", "room"), [("6000\n", 1000), ("max\n", None)])
+@pytest.mark.parametrize(("text", "room"), [("4000\n", 1000), ("max\n", None)])
 def test_the_room_is_a_part_of_the_containers_memory(tmp_path: Path, text: str, room: int | None) -> None:
     (tmp_path / "memory.max").write_text(text)
     assert room_for_bodies(tmp_path / "memory.max") == room

@@ -238,6 +238,18 @@ def test_work_is_shared_only_between_requests_of_equal_keys() -> None:
     assert len(set(variants)) == len(variants)
 
 
+def test_results_are_equal_whenever_they_are_made() -> None:
+    def key(part: dict[str, Any] = A, **fields: Any) -> str:
+        request = parse_chat(chat(part, **fields), policy=POLICY)
+        return request.result_key(request.items[0])
+
+    big = 2**70
+    assert key(model="m", priority=1, session_id="s", stream=True) == key(priority=2, model="m") == key(model="m")
+    options = [{"a": 1}, {"a": big}, {"a": big + 1}, {"a": "\ud800"}]
+    variants = [key(), key(part=B), key(model="m"), *(key(mm_processor_kwargs=each) for each in options)]
+    assert len(set(variants)) == len(variants)
+
+
 def test_completions_keep_their_prompt_and_lose_transfer_fields() -> None:
     parsed = parse_completion(b'{"prompt":[1,2],"ec_transfer_params":{}}')
     assert (parsed.body, parsed.items) == (b'{"prompt":[1,2]}', ())
