@@ -57,7 +57,7 @@ def _purge(path: str) -> int:
     ledger = Ledger()
     pace = Pace(math.inf, clock=time.monotonic, sleep=time.sleep, stopping=lambda: False)
     pace.begin(math.inf)
-    if not Purge(KernelFiles(), os.fstat(trash).st_dev, ledger, pace).purge(f"{name}.0", dir_fd=trash):
+    if not Purge(KernelFiles(), ledger, pace).purge(f"{name}.0", dir_fd=trash):
         raise OSError(f"something stayed: {ledger.errors} {ledger.spared}")
     return sum(ledger.removed.values())
 

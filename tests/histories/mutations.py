@@ -107,7 +107,7 @@ MUTATIONS = (
     ),
     _mutation(
         "unknown files in the trash are deleted",
-        "collector.trash", "if is_ours(entry.name, in_shard=in_shard)", "if entry.name", 2,
+        "collector.trash", "if is_ours(name, in_shard=in_shard)", "if name", 2,
     ),
     _mutation(
         "links and mounts are followed",

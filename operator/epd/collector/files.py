@@ -9,7 +9,7 @@ import ctypes
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -21,6 +21,8 @@ _RESOLVE: Final = 0x01 | 0x02 | 0x04 | 0x08
 """NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH (linux/openat2.h)."""
 _WITHOUT: Final = frozenset({errno.ENOSYS, errno.EPERM, errno.E2BIG, errno.EINVAL})
 """How old kernels and seccomp profiles answer openat2."""
+_AGAIN: Final = frozenset({errno.EAGAIN, errno.EINTR})
+_NO_CHILD: Final = frozenset({"", ".", ".."})
 _FIXED_MODES: Final = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
 """How volumes whose modes are mount options (SMB, some FUSE) answer fchmod(2)."""
 _ATTEMPTS: Final = 8
@@ -36,6 +38,9 @@ class Entry(Protocol):
 
     def is_dir(self, *, follow_symlinks: bool = ...) -> bool:
         """As os.DirEntry.is_dir; without a system call where the file system tells types in its directories."""
+
+    def is_file(self, *, follow_symlinks: bool = ...) -> bool:
+        """As os.DirEntry.is_file, at the same cost."""
 
 
 class Files(Protocol):
@@ -159,25 +164,21 @@ class KernelFiles:
         return self._open_child(name, DIRECTORY, dir_fd)
 
     def _open_child(self, name: str, flags: int, dir_fd: int) -> int:
-        if "/" in name or name in ("", ".", ".."):
+        if "/" in name or name in _NO_CHILD:
             raise OSError(errno.EXDEV, "not the name of a child", name)
+        attempts = 0
         while self._openat2:
-            fd, number = self._try_openat2(name, flags, dir_fd)
+            fd: int = self._syscall(_OPENAT2, dir_fd, os.fsencode(name), self._reference[flags], _HOW_SIZE)
             if fd >= 0:
                 return fd
+            number = ctypes.get_errno()
+            attempts += 1
+            if number in _AGAIN and attempts < _ATTEMPTS:
+                continue
             if number not in _WITHOUT:
                 raise OSError(number, os.strerror(number), name)
             self._openat2 = False
         return _open_and_compare(name, flags, dir_fd)
-
-    def _try_openat2(self, name: str, flags: int, dir_fd: int) -> tuple[int, int]:
-        number = 0
-        for _ in range(_ATTEMPTS):
-            fd = self._syscall(_OPENAT2, dir_fd, os.fsencode(name), self._reference[flags], _HOW_SIZE)
-            number = ctypes.get_errno() if fd < 0 else 0
-            if number not in (errno.EAGAIN, errno.EINTR):
-                return fd, number
-        return -1, number
 
 
 def _open_and_compare(name: str, flags: int, dir_fd: int) -> int:
@@ -210,8 +211,15 @@ class _Held(AbstractContextManager[int]):
         return self._fd
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            self._files.close(self._fd)
+        close(self._files, self._fd)
+
+
+def close(files: Files, fd: int) -> None:
+    """Close a directory. What close(2) says then is of no use: nothing was written, and the descriptor is gone."""
+    try:  # noqa: SIM105 (suppress costs more than the call does)
+        files.close(fd)
+    except OSError:
+        pass
 
 
 def directory(files: Files, name: str, *, dir_fd: int) -> AbstractContextManager[int]:

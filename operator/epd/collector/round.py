@@ -188,7 +188,7 @@ class Round:
         if trash is None or not self.deletes:
             return
         self.pace.begin(TRASH_SLICE)
-        purge = Purge(self.files, self.house.device, self.ledger, self.pace)
+        purge = Purge(self.files, self.ledger, self.pace)
         with self.files.scandir(trash) as entries:
             found = [entry.name for entry in entries if version_of(entry.name) is not None]
         for name in found:

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -62,12 +63,30 @@ def test_01_opens_no_other_mount(files: KernelFiles) -> None:
 
 def test_a_kernel_without_openat2_takes_the_other_way(root: int, monkeypatch: pytest.MonkeyPatch) -> None:
     files = KernelFiles()
-    monkeypatch.setattr(files, "_try_openat2", lambda *_: (-1, errno.ENOSYS))
+    monkeypatch.setattr(files, "_syscall", fails_with(errno.ENOSYS))
 
     with directory(files, "child", dir_fd=root) as fd:
         assert fd > 0
     with pytest.raises(NotADirectoryError):
         files.open_directory("link", dir_fd=root)
+
+
+def test_a_rename_that_goes_on_is_not_waited_for(root: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = KernelFiles()
+    monkeypatch.setattr(files, "_syscall", fails_with(errno.EAGAIN))
+
+    with pytest.raises(BlockingIOError):
+        files.open_directory("child", dir_fd=root)
+
+
+def fails_with(number: int) -> Callable[..., int]:
+    """Return a system call that fails."""
+
+    def call(*_: object) -> int:
+        ctypes.set_errno(number)
+        return -1
+
+    return call
 
 
 def test_01_sets_the_time_of_a_plain_file_only(files: KernelFiles, root: int, tmp_path: Path) -> None:

@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from epd.collector.files import Files, KernelFiles
 from epd.collector.ledger import Ledger
 from epd.collector.pace import Pace
 from epd.collector.result import Cause, Spared
-from epd.collector.trash import Purge, is_ours, version_of
+from epd.collector.trash import Purge, are_entries, is_ours, version_of
 from unit.collector.tree import DEAD, Tree, Wrapped
 
 NAME = f"{DEAD}.n1"
@@ -28,7 +32,7 @@ def purge(tree: Tree, *, files: Files | None = None, rate: float = 1e9, seconds:
     ledger = Ledger()
     fd = os.open(tree.path, os.O_RDONLY)
     try:
-        return Purge(files or KernelFiles(), os.fstat(fd).st_dev, ledger, pace).purge(NAME, dir_fd=fd), ledger
+        return Purge(files or KernelFiles(), ledger, pace).purge(NAME, dir_fd=fd), ledger
     finally:
         os.close(fd)
 
@@ -87,6 +91,126 @@ def test_spent_slice_is_resumed(tree: Tree) -> None:
     left = 300 - ledger.removed[Cause.DEAD_VERSION]
     gone, ledger = purge(tree)
     assert (gone, ledger.removed[Cause.DEAD_VERSION]) == (True, left)
+
+
+def test_02_what_is_no_file_of_a_connector_stays(tree: Tree) -> None:
+    shard = tree.entry(NAME, "a").parent
+    link, pipe, directory = (shard / f"{digit * 64}.safetensors" for digit in "123")
+    link.symlink_to(tree.file("outside"))
+    os.mkfifo(pipe)
+    directory.mkdir()
+    kept = [link, pipe, tree.file(f"{directory.relative_to(tree.path)}/model.bin"), shard / "model.safetensors"]
+    kept[-1].touch()
+
+    gone, ledger = purge(tree)
+
+    assert (gone, ledger.removed, dict(ledger.errors)) == (False, {Cause.DEAD_VERSION: 1}, {})
+    assert [os.path.lexists(path) for path in kept] == [True] * 4
+    assert ledger.spared == {Spared.FOREIGN: 4}
+
+
+@pytest.mark.parametrize("number", [errno.EISDIR, errno.EBUSY])
+def test_02_what_is_put_in_the_place_of_a_file_after_the_listing_stays(tree: Tree, number: int) -> None:
+    kept = tree.entry(NAME, "a")
+    tree.entry(NAME, "b")
+
+    gone, ledger = purge(tree, files=Wrapped(unlink=failing(os.unlink, kept.name, number)))
+
+    assert (gone, kept.exists(), ledger.removed) == (False, True, {Cause.DEAD_VERSION: 1})
+    assert (ledger.spared, dict(ledger.errors)) == ({Spared.FOREIGN: 1}, {})
+
+
+def test_one_that_fails_does_not_stop_the_rest(tree: Tree) -> None:
+    entries = [tree.file(f"{NAME}/00/{number:064x}.safetensors") for number in range(300)]
+    kept = entries[150]
+
+    gone, ledger = purge(tree, files=Wrapped(unlink=failing(os.unlink, kept.name, errno.EIO)))
+
+    assert (gone, [path for path in entries if path.exists()]) == (False, [kept])
+    assert (ledger.removed, dict(ledger.errors)) == ({Cause.DEAD_VERSION: 299}, {("unlink", "EIO"): 1})
+
+
+def test_where_a_directory_tells_no_types_one_that_fails_does_not_stop_the_rest(tree: Tree) -> None:
+    entries = [tree.file(f"{NAME}/00/{number:064x}.safetensors") for number in range(100)]
+    kept = entries[50]
+
+    class Untyped:
+        """An entry whose type takes a system call, which may fail."""
+
+        def __init__(self, entry: os.DirEntry[str]) -> None:
+            self.name, self._entry = entry.name, entry
+
+        def is_file(self, *, follow_symlinks: bool) -> bool:
+            return self._ask() and self._entry.is_file(follow_symlinks=follow_symlinks)
+
+        def is_dir(self, *, follow_symlinks: bool) -> bool:
+            return self._ask() and self._entry.is_dir(follow_symlinks=follow_symlinks)
+
+        def _ask(self) -> bool:
+            if self.name == kept.name:
+                raise OSError(errno.EIO, "stat")
+            return True
+
+    @contextmanager
+    def scandir(path: int) -> Iterator[Iterator[Untyped]]:
+        with os.scandir(path) as found:
+            yield map(Untyped, found)
+
+    gone, ledger = purge(tree, files=Wrapped(scandir=scandir))
+
+    assert (gone, [path for path in entries if path.exists()]) == (False, [kept])
+    assert (ledger.removed, dict(ledger.errors)) == ({Cause.DEAD_VERSION: 99}, {("stat", "EIO"): 1})
+
+
+def test_small_versions_are_told_exactly_and_large_ones_by_a_sample(tree: Tree) -> None:
+    looks: list[str] = []
+
+    def stat(path: str, **kwargs: Any) -> os.stat_result:
+        looks.append(path)
+        return os.stat(path, **kwargs)
+
+    def looked() -> int:
+        return len([path for path in looks if path != "encoder_cache.safetensors"])
+
+    for number in range(64):
+        tree.file(f"{NAME}/00/{number:064x}.safetensors", size=4096 * (1 + number % 3))
+    _, ledger = purge(tree, files=Wrapped(stat=stat))
+    assert (ledger.freed, looked()) == ({Cause.DEAD_VERSION: 4096 * (22 * 1 + 21 * 2 + 21 * 3)}, 64)
+
+    looks.clear()
+    for number in range(3200):
+        tree.file(f"{NAME}/00/{number:064x}.safetensors", size=4096)
+    _, ledger = purge(tree, files=Wrapped(stat=stat))
+    assert (ledger.freed, looked()) == ({Cause.DEAD_VERSION: 3200 * 4096}, 100)
+
+
+HEXADECIMAL = st.text("09af", min_size=63, max_size=65)
+NAMES = st.one_of(
+    HEXADECIMAL.map(lambda digits: f"{digits}.safetensors"),
+    HEXADECIMAL,
+    st.text("0aAg.\n\udc80", min_size=1, max_size=80),
+    st.just("0" * 64 + ".safetensors"),
+    st.just("0" * 64 + ".safetensors.safetensors"),
+)
+
+
+@given(st.lists(NAMES, max_size=4))
+@example(["0" * 63 + ".safetensors", "0" * 65 + ".safetensors"])
+@example([".safetensors", "0" * 64])
+@example(["0" * 64 + ".s0f0t0nsors"])
+def test_02_names_are_told_together_as_one_by_one(found: list[str]) -> None:
+    assert are_entries(found) == (found != [] and all(is_ours(name, in_shard=True) for name in found))
+
+
+def failing(call: Callable[..., Any], name: str, number: int) -> Callable[..., Any]:
+    """Return `call`, that fails for one name."""
+
+    def wrapped(path: str, **kwargs: Any) -> Any:
+        if path == name:
+            raise OSError(number, os.strerror(number), path)
+        return call(path, **kwargs)
+
+    return wrapped
 
 
 @pytest.mark.parametrize(
