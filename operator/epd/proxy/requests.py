@@ -47,6 +47,7 @@ OPTIONS_LIMIT: Final = 64 << 10
 """Characters of PRIMER_FIELDS as JSON. They are sent with each primer, and a request may need thousands of primers."""
 
 TEXT_TYPES: Final = frozenset({"text", "input_text", "output_text", "refusal", "thinking", "tool_reference"})
+_MEDIA_FIELDS: Final = frozenset(KINDS)
 _TRANSFER_MARK: Final = b"transfer_params"
 _NO_TRANSFER: Final = tuple(f',"{name}":null'.encode() for name in TRANSFER_FIELDS)
 _HOLE_BYTE: Final = b"\0"
@@ -243,8 +244,11 @@ class Reading:
     def _part(self, part: object, *, path: str) -> object:
         if not isinstance(part, dict):
             raise InvalidRequestError("a content part must be an object", param=path)
-        check_part(part, path=path)
         kind = part.get("type")
+        if kind == "text" and len(part) == 2 and "text" in part:
+            # the form of nearly all
+            return part
+        check_part(part, path=path)
         if kind in TEXT_TYPES:
             part.pop("uuid", None)
             return part
@@ -260,7 +264,7 @@ def check_part(part: Mapping[str, Any], *, path: str) -> None:
     if kind is not None and not isinstance(kind, str):
         raise InvalidRequestError("type must be a string", param=f"{path}.type")
     for key in part:
-        if key.endswith("_embeds") or (key in KINDS and key != kind):
+        if (key in _MEDIA_FIELDS and key != kind) or key.endswith("_embeds"):
             raise InvalidRequestError(f"{key} is not accepted in a part of type {_short(kind)}", param=f"{path}.{key}")
 
 
