@@ -16,8 +16,9 @@ from functools import partial
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
+from epd.proxy.answers import EngineAnswer
 from epd.proxy.transport import Call, Cause, TransportError
-from epd.proxy.upstream import EngineAnswer, EngineConnection
+from epd.proxy.upstream import EngineConnection
 
 KEEPALIVE_SECONDS: Final = 2.5
 """Half of the 5 s after which vLLM's server closes an idle connection (VLLM_HTTP_TIMEOUT_KEEP_ALIVE), so that none is
@@ -92,12 +93,12 @@ class HttpTransport:
         return await _ask(connection, call, head, size)
 
     def close(self) -> None:
-        """Break all connections."""
+        """Break all connections; answers that are not complete fail."""
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
         for connection in tuple(self._connections):
-            connection.abort()
+            connection.break_off(TransportError(Cause.DISCONNECTED, "the transport was closed"))
 
     async def __aenter__(self) -> Self:
         return self
@@ -136,6 +137,10 @@ class HttpTransport:
             if isinstance(error, (OSError, UnicodeError)):
                 raise TransportError(Cause.REFUSED, str(error) or f"no connection in {CONNECT_SECONDS} s") from error
             raise
+        if connection.closed:
+            # closed within the step of the loop that it takes to get here
+            self._count_out(engine)
+            raise TransportError(Cause.REFUSED, "the engine closed the connection at once")
         self.opened += 1
         self._connections.add(connection)
         _watch_over(transport.get_extra_info("socket"))

@@ -1,4 +1,4 @@
-"""One connection to an engine and the answers that come over it: HTTP/1.1 on asyncio's callbacks, parsed by httptools.
+"""One connection to an engine: HTTP/1.1 on asyncio's callbacks, parsed by httptools.
 
 Opens no connection, keeps none for later and retries nothing (`pool.py` does).
 """
@@ -6,16 +6,15 @@ Opens no connection, keeps none for later and retries nothing (`pool.py` does).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Final, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from epd.proxy.transport import Body, Buffer, Cause, Sink, TransportError
+from epd.proxy.answers import EngineAnswer
+from epd.proxy.transport import Body, Buffer, Cause, TransportError
 
-WAITING_BYTES: Final = 256 * 1024
-"""How much of an answer waits in memory for somebody to take it, before the connection is paused: one read's worth."""
 HEAD_BYTES: Final = 64 * 1024
 """Bound of the headers of an answer: 16 times what NGINX takes."""
 HEADER_SIGNS: Final = 4
@@ -36,118 +35,6 @@ class _Stage(Enum):
     HEAD = auto()
     BODY = auto()
     COMPLETE = auto()
-
-
-class EngineAnswer:
-    """An answer over one connection. Its connection calls `push`, then `complete` or `fail`; the rest is `Answer`."""
-
-    __slots__ = (
-        "_closed",
-        "_connection",
-        "_error",
-        "_held_back",
-        "_parts",
-        "_reader",
-        "_sink",
-        "_size",
-        "arrived",
-        "headers",
-        "status",
-    )
-
-    def __init__(self, connection: EngineConnection, arrived: asyncio.Future[None]) -> None:
-        self.status = 0
-        self.headers: Mapping[str, str] = {}
-        self.arrived = arrived
-        """Done when the head is there; fails with TransportError."""
-        self._connection: EngineConnection | None = connection
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._held_back = False
-        self._sink: Sink | None = None
-        self._reader: asyncio.Future[None] | None = None
-        self._error: TransportError | None = None
-        self._closed = False
-
-    async def read(self) -> bytes:
-        """Read the whole body."""
-        if self._error is not None:
-            raise self._error
-        if self._connection is not None:
-            self._reader = asyncio.get_running_loop().create_future()
-            self._let_go()
-            await self._reader
-        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-
-    def relay(self, sink: Sink) -> None:
-        """Push what has come and all that comes into `sink`."""
-        self._sink = sink
-        if self._parts:
-            data = b"".join(self._parts)
-            self._parts.clear()
-            sink.write(data)
-        if self._closed:
-            return
-        if self._connection is not None:
-            self._let_go()
-        elif self._error is not None:
-            sink.fail(self._error)
-        else:
-            sink.end()
-
-    def pause(self) -> None:
-        """Read no more for now."""
-        if self._connection is not None:
-            self._connection.pause()
-
-    def resume(self) -> None:
-        """Read on."""
-        if self._connection is not None:
-            self._connection.resume()
-
-    def close(self) -> None:
-        """Break the connection unless the answer is complete."""
-        self._closed = True
-        self._sink = None
-        if self._connection is not None:
-            connection, self._connection = self._connection, None
-            connection.abort()
-
-    def push(self, data: bytes) -> None:
-        """Pass on or keep the next bytes of the body."""
-        if self._sink is not None:
-            self._sink.write(data)
-            return
-        self._parts.append(data)
-        self._size += len(data)
-        if self._size > WAITING_BYTES and self._reader is None and not self._held_back:
-            self._held_back = True
-            self.pause()
-
-    def complete(self) -> None:
-        """The body has come to its end."""
-        self._connection = None
-        if self._sink is not None:
-            self._sink.end()
-        elif self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
-
-    def fail(self, error: TransportError) -> None:
-        """The answer will never be complete."""
-        self._connection = None
-        self._error = error
-        if not self.arrived.done():
-            self.arrived.set_exception(error)
-        elif self._sink is not None:
-            self._sink.fail(error)
-        elif self._reader is not None and not self._reader.done():
-            self._reader.set_exception(error)
-
-    def _let_go(self) -> None:
-        """Read on, if it was our own bound that paused the connection."""
-        if self._held_back:
-            self._held_back = False
-            self.resume()
 
 
 class EngineConnection(asyncio.Protocol):
@@ -223,6 +110,13 @@ class EngineConnection(asyncio.Protocol):
         if not self._lost:
             self._transport.abort()
 
+    def break_off(self, error: TransportError) -> None:
+        """Close at once, and fail the answer."""
+        answer = self._answer
+        self.abort()
+        if answer is not None:
+            answer.fail(error)
+
     # asyncio calls these
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -258,7 +152,7 @@ class EngineConnection(asyncio.Protocol):
         if self._stage is _Stage.COMPLETE:
             self._finish(answer, reusable=defect is None)
         elif defect is not None or self._overhead > OVERHEAD_BYTES:
-            self._break(TransportError(Cause.PROTOCOL, f"no HTTP/1.1: {defect or 'a head without end'}"))
+            self.break_off(TransportError(Cause.PROTOCOL, f"no HTTP/1.1: {defect or 'a head without end'}"))
 
     def eof_received(self) -> None:
         """Take the end of the engine's side for the end of the connection, unsent or not."""
@@ -341,13 +235,7 @@ class EngineConnection(asyncio.Protocol):
         if exc is None and self._stage is _Stage.BODY and _ends_with_connection(answer):
             self._finish(answer, reusable=False)
         else:
-            self._break(TransportError(Cause.DISCONNECTED, str(exc or "the engine closed the connection")))
-
-    def _break(self, error: TransportError) -> None:
-        answer = self._answer
-        self.abort()
-        if answer is not None:
-            answer.fail(error)
+            self.break_off(TransportError(Cause.DISCONNECTED, str(exc or "the engine closed the connection")))
 
     def _write_on(self) -> None:
         if self._unsent is None or self.closed:

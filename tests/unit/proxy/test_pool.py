@@ -280,6 +280,33 @@ async def test_no_connection_is_a_refusal(transport: HttpTransport, address: str
     assert transport._engines == {}
 
 
+async def test_a_connection_that_is_closed_at_once_is_noticed(transport: HttpTransport) -> None:
+    async def behave(peer: Peer) -> None:
+        peer.reset()
+
+    async with raw_engine(behave) as engine:
+        # which of them it is depends on who comes first
+        causes = {await cause(transport, engine.call()) for _ in range(50)}
+        assert causes <= {Cause.REFUSED, Cause.DISCONNECTED}
+        await until(lambda: not transport._connections)
+        assert transport._engines == {}
+
+
+async def test_a_connection_that_was_closed_before_its_first_call_was_refused(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(connection: Callable[[], EngineConnection]) -> tuple[asyncio.Transport, EngineConnection]:
+        made = connection()
+        made.connection_made(asyncio.Transport())
+        made.connection_lost(None)
+        return asyncio.Transport(), made
+
+    async with raw_engine(answers) as engine:
+        monkeypatch.setattr(transport._engine(engine.address), "connect", lost)
+        assert await cause(transport, engine.call()) is Cause.REFUSED
+        assert (transport._connections, transport._engines) == (set(), {})
+
+
 async def test_connecting_has_a_limit(monkeypatch: pytest.MonkeyPatch, transport: HttpTransport) -> None:
     monkeypatch.setattr(pool, "CONNECT_SECONDS", 0.05)
     with socket.socket() as listener:
@@ -507,8 +534,11 @@ async def test_closing_the_pool_breaks_all(transport: HttpTransport) -> None:
 
     async with raw_engine(answers) as idle, raw_engine(behave) as busy:
         await (await transport.send(idle.call())).read()
-        await transport.send(busy.call())
+        reading = asyncio.create_task((await transport.send(busy.call())).read())
+        await asyncio.sleep(0)
         transport.close()
+        with pytest.raises(TransportError):
+            await reading
         await until(lambda: (idle.finished, busy.finished) == (1, 1))
         await until(lambda: not transport._connections)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -16,84 +15,9 @@ from epd.proxy.upstream import (
     HEAD_BYTES,
     JOINED_BYTES,
     OVERHEAD_BYTES,
-    WAITING_BYTES,
-    EngineAnswer,
-    EngineConnection,
 )
 from unit.proxy.rawengine import CHUNKED, OK, Recorder
-
-
-class Wire(asyncio.Transport):
-    """Keeps what is written; `full_after` writes it asks to pause, as a transport does whose peer reads nothing."""
-
-    def __init__(self, connection: EngineConnection, full_after: int | None = None) -> None:
-        super().__init__()
-        self.connection = connection
-        self.batches: list[list[Buffer]] = []
-        self.paused = False
-        self.aborted = False
-        self.full_after = full_after
-
-    def write(self, data: Buffer) -> None:
-        self.writelines([data])
-
-    def writelines(self, data: Iterable[Buffer]) -> None:
-        self.batches.append(list(data))
-        if len(self.batches) == self.full_after:
-            self.connection.pause_writing()
-
-    def written(self) -> bytes:
-        return b"".join(bytes(piece) for batch in self.batches for piece in batch)
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def pause_reading(self) -> None:
-        assert not self.paused
-        self.paused = True
-
-    def resume_reading(self) -> None:
-        assert self.paused
-        self.paused = False
-
-    def is_closing(self) -> bool:
-        return self.aborted
-
-    def abort(self) -> None:
-        self.aborted = True
-
-
-@dataclass
-class Line:
-    """A connection over a `Wire`, and what its owner hears."""
-
-    freed: int = 0
-    lost: int = 0
-    full_after: int | None = None
-    connection: EngineConnection = field(init=False)
-    wire: Wire = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.connection = EngineConnection(on_free=self._free, on_lost=self._lose)
-        self.wire = Wire(self.connection, self.full_after)
-        self.connection.connection_made(self.wire)
-
-    def _free(self, _: EngineConnection) -> None:
-        self.freed += 1
-
-    def _lose(self, _: EngineConnection) -> None:
-        self.lost += 1
-
-    def ask(self, body: Body = b"", *, bodyless: bool = False) -> EngineAnswer:
-        size = len(body) if isinstance(body, bytes) else sum(map(len, body))
-        return self.connection.ask(b"HEAD", body, size, bodyless=bodyless)
-
-    def hear(self, *pieces: bytes, eof: bool = False) -> None:
-        for piece in pieces:
-            if not self.wire.aborted:
-                self.connection.data_received(piece)
-        if eof and not self.wire.aborted:
-            self.connection.eof_received()
+from unit.proxy.wires import Line
 
 
 @dataclass
@@ -234,103 +158,12 @@ async def test_a_connection_carries_one_answer_after_another() -> None:
     assert line.wire.written() == b"HEAD0HEAD1HEAD2"
 
 
-async def test_closing_a_complete_answer_leaves_the_connection_to_the_next() -> None:
+async def test_a_connection_that_is_broken_off_says_so() -> None:
     line = Line()
-    first = line.ask()
-    line.hear(OK)
-    second = line.ask()
-    first.close()
-    first.pause()
-    line.hear(OK)
-    assert (await second.read(), line.wire.aborted, line.wire.paused) == (b"ok", False, False)
-
-
-async def test_closing_an_answer_breaks_the_connection_and_silences_it() -> None:
-    line = Line()
-    answer = line.ask()
-    sink = Recorder()
-    answer.relay(sink)
-    line.hear(CHUNKED + b"2\r\nok\r\n")
-    answer.close()
-    answer.close()
-    assert (line.wire.aborted, line.freed) == (True, 0)
-    line.connection.connection_lost(None)
-    assert (bytes(sink.body), sink.over.done(), line.lost) == (b"ok", False, 1)
-
-
-async def test_a_sink_may_close_in_the_middle() -> None:
-    line = Line()
-    answer = line.ask()
-
-    class Closing(Recorder):
-        def write(self, data: bytes) -> None:
-            super().write(data)
-            answer.close()
-
-    sink = Closing()
-    answer.relay(sink)
-    line.hear(CHUNKED + b"2\r\nok\r\n0\r\n\r\n")
-    assert (bytes(sink.body), sink.over.done(), line.wire.aborted, line.freed) == (b"ok", False, True, 0)
-
-
-async def test_a_relay_hands_over_what_waits_and_the_end() -> None:
-    line = Line()
-    answer = line.ask()
-    line.hear(CHUNKED + b"2\r\nok\r\n")
-    first, second, third = Recorder(), Recorder(), Recorder()
-    answer.relay(first)
-    answer.relay(second)
-    line.hear(b"1\r\n!\r\n0\r\n\r\n")
-    answer.relay(third)
-    assert [bytes(sink.body) for sink in (first, second, third)] == [b"ok", b"!", b""]
-    assert [sink.over.done() for sink in (first, second, third)] == [False, True, True]
-
-
-async def test_a_relay_after_a_break_says_so() -> None:
-    line = Line()
-    answer = line.ask()
-    line.hear(OK[:-1], eof=True)
-    sink = Recorder()
-    answer.relay(sink)
-    broke = sink.over.result()
-    assert broke is not None
-    assert (bytes(sink.body), broke.cause) == (b"o", Cause.DISCONNECTED)
-    with pytest.raises(TransportError):
-        await answer.read()
-
-
-@pytest.mark.parametrize("how", ["read", "relay"])
-async def test_what_nobody_takes_is_bounded(how: str) -> None:
-    line = Line()
-    answer = line.ask()
-    size = 3 * WAITING_BYTES
-    line.hear(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size)
-    sent = 0
-    while not line.wire.paused:
-        line.hear(b"x" * 1000)
-        sent += 1000
-    assert sent <= WAITING_BYTES + 1000
-    sink = Recorder()
-    task = asyncio.create_task(answer.read())
-    if how == "read":
-        await asyncio.sleep(0)
-    else:
-        task.cancel()
-        answer.relay(sink)
-    assert not line.wire.paused
-    line.hear(b"x" * (size - sent))
-    assert (await task if how == "read" else bytes(sink.body)) == b"x" * size
-
-
-async def test_a_pause_ends_with_the_answer() -> None:
-    line = Line()
-    answer = line.ask()
-    answer.relay(Recorder(answer, pause_at=1))
-    line.hear(CHUNKED + b"2\r\nok\r\n")
-    assert line.wire.paused
-    # what was on its way
-    line.hear(b"0\r\n\r\n")
-    assert (line.freed, line.wire.paused) == (1, False)
+    waiting = line.ask()
+    line.connection.break_off(TransportError(Cause.DISCONNECTED, "x"))
+    assert isinstance(waiting.arrived.exception(), TransportError)
+    assert line.wire.aborted
 
 
 PIECES: tuple[Buffer, ...] = (b"a" * 10, memoryview(b"b" * (2 * BATCH_BYTES)), bytearray(b"c" * 3), b"")
