@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
+import orjson
+
 from epd.proxy.documents import write
 from epd.proxy.media import MediaItem
 from epd.proxy.requests import ParsedRequest
@@ -45,7 +47,7 @@ def read_report(answer: bytes, items: int) -> tuple[Reported, ...]:
     """
     found = [Reported()] * items
     try:
-        entries = json.loads(answer).get("ec_transfer_params")
+        entries = _load(answer).get("ec_transfer_params")
     except (ValueError, AttributeError):
         return tuple(found)
     for identifier, entry in entries.items() if isinstance(entries, dict) else ():
@@ -101,6 +103,14 @@ def _named_alike(item: MediaItem, report: Reported) -> bool:
     return report.identifier == item.identifier or (
         item.identifier is None and _CONTENT_KEY.fullmatch(report.identifier) is not None
     )
+
+
+def _load(answer: bytes) -> Any:
+    try:
+        return orjson.loads(answer)
+    except ValueError:
+        # which reads NaN too, so that only the item is lost that has it
+        return json.loads(answer)
 
 
 def _metadata(value: object) -> dict[str, Any]:
