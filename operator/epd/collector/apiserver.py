@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import socket
-import ssl
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
+
+from epd.collector.endpoint import ApiError, Endpoint, by_address
+
+__all__ = ["ApiError", "ApiServer", "by_address"]
 
 T = TypeVar("T")
 JSONObject = dict[str, Any]
 
-SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where the kubelet puts a pod's token, the cluster's CA and the namespace."""
 PAGE_SIZE: Final = 50
 """Objects in one answer: a ReplicaSet has some 10 to 30 KB, parsed five times as much, and one page is in memory."""
 METADATA_PAGES: Final = 10
@@ -40,27 +39,8 @@ _METADATA_ONLY: Final = f"application/json;as={_METADATA_LIST};g=meta.k8s.io;v=v
 _CHUNK_BYTES: Final = 1 << 16
 
 
-class ApiError(Exception):
-    """The API server did not give a whole answer. `status` is that of HTTP, None where there was none."""
-
-    def __init__(self, message: str, *, status: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 class _ExpiredError(Exception):
     """The pages of a list are no longer of one moment."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """Where the API server is. Without `tls` it is spoken to in plain text, and no token is sent."""
-
-    host: str
-    port: int
-    tls: ssl.SSLContext | None = None
-    token_file: str = ""
-    """Read before each request: the kubelet replaces tokens hourly."""
 
 
 class ApiServer:
@@ -83,7 +63,7 @@ class ApiServer:
 
     def get(self, path: str) -> JSONObject:
         """Return one object. Raises ApiError; its status is 404 where the object is not there."""
-        connection = self._connect()
+        connection = self._endpoint.connect()
         try:
             return self._request(connection, path, deadline=self._clock() + self._request_seconds)
         finally:
@@ -104,7 +84,7 @@ class ApiServer:
             ApiError: any page failed, was cut off, or was no list, or `keep` could not read an object.
         """
         deadline = self._clock() + self._list_seconds
-        connection = self._connect()
+        connection = self._endpoint.connect()
         try:
             for attempt in range(PAGED_ATTEMPTS + 1):
                 size = self._page_size * (METADATA_PAGES if metadata_only else 1)
@@ -156,7 +136,7 @@ class ApiServer:
         accept: str = "application/json",
         paged: bool = False,
     ) -> JSONObject:
-        headers = {"Accept": accept} | self._authorization()
+        headers = {"Accept": accept} | self._endpoint.authorization()
         asked = f"GET {address.partition('?')[0]}"  # continue tokens change, and words should not
         try:
             if connection.sock is None:
@@ -204,82 +184,6 @@ class ApiServer:
         if left <= 0:
             raise TimeoutError("no whole answer in time")
         return left
-
-    def _connect(self) -> http.client.HTTPConnection:
-        if self._endpoint.tls is None:
-            return http.client.HTTPConnection(self._endpoint.host, self._endpoint.port)
-        return http.client.HTTPSConnection(self._endpoint.host, self._endpoint.port, context=self._endpoint.tls)
-
-    def _authorization(self) -> dict[str, str]:
-        if not (self._endpoint.token_file and self._endpoint.tls):
-            return {}
-        try:
-            token = _read(self._endpoint.token_file)
-        except OSError as error:
-            raise ApiError(f"the service account's token can't be read: {error}") from error
-        return {"Authorization": f"Bearer {token}"}
-
-
-def in_cluster(environment: Mapping[str, str], account: str = SERVICE_ACCOUNT) -> Endpoint:
-    """Return the endpoint of the cluster whose pod this process runs in.
-
-    Raises:
-        ApiError: it runs in none, or without a service account.
-    """
-    try:
-        host, port = environment["KUBERNETES_SERVICE_HOST"], int(environment["KUBERNETES_SERVICE_PORT"])
-        tls = ssl.create_default_context(cafile=f"{account}/ca.crt")
-    except (KeyError, ValueError) as error:
-        raise ApiError(
-            "not in a pod (no KUBERNETES_SERVICE_HOST): give --api-server, for example http://127.0.0.1:8001 while"
-            " `kubectl proxy` runs"
-        ) from error
-    except OSError as error:
-        raise ApiError(
-            f"{account}/ca.crt can't be read ({error}): does the pod have automountServiceAccountToken: true?"
-        ) from error
-    return Endpoint(host=host, port=port, tls=tls, token_file=f"{account}/token")
-
-
-def by_address(url: str, *, ca_file: str = "", token_file: str = "") -> Endpoint:
-    """Return the endpoint of an address such as `https://10.0.0.1:6443`; `http://` only for `kubectl proxy`.
-
-    Raises:
-        ApiError: no address, a CA file that can't be read, or a token that would be sent in plain text.
-    """
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise ApiError(f"{url!r} is no address: {error}") from error
-    if parts.scheme not in ("http", "https") or not host or parts.path.strip("/") or parts.query:
-        raise ApiError(f"{url!r} is no address such as https://10.0.0.1:6443")
-    if parts.scheme == "http":
-        if token_file:
-            raise ApiError("a token is not sent over http://: give an https:// address, or no token")
-        return Endpoint(host=host, port=port or 80)
-    try:
-        tls = ssl.create_default_context(cafile=ca_file or None)
-    except OSError as error:
-        raise ApiError(f"{ca_file} can't be read as CA certificates: {error}") from error
-    return Endpoint(host=host, port=port or 443, tls=tls, token_file=token_file)
-
-
-def own_namespace(account: str = SERVICE_ACCOUNT) -> str:
-    """Return the namespace of the pod that this process runs in. Raises ApiError where it runs in none."""
-    try:
-        return _read(f"{account}/namespace")
-    except OSError as error:
-        raise ApiError("not in a pod: give --namespace") from error
-
-
-def _read(path: str) -> str:
-    """Not through the seam of the store: these files are the kubelet's, on the node's memory."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return os.read(descriptor, _CHUNK_BYTES).decode().strip()
-    finally:
-        os.close(descriptor)
 
 
 def _read_page(page: JSONObject, path: str) -> tuple[list[JSONObject], str, str]:

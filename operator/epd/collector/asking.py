@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from epd.collector.apiserver import ApiError, ApiServer
+from epd.collector.apiserver import ApiServer
+from epd.collector.endpoint import ApiError
 from epd.collector.inputs import Claim, Liveness, Policy
 from epd.collector.listing import get_claim, list_namespace
 from epd.collector.liveness import Guard, liveness, named_versions, unknown

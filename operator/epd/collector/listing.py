@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 
 from epd.api import names
-from epd.collector.apiserver import ApiError, ApiServer
+from epd.collector.apiserver import ApiServer
+from epd.collector.endpoint import ApiError
 from epd.collector.seen import Listed, SeenClaim, see_claim, see_epd, see_pod, see_workload
 
 

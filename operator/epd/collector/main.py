@@ -17,9 +17,10 @@ from epd import __version__
 from epd.api import names
 from epd.api.quantity import duration_seconds
 from epd.collector import metrics, plan
-from epd.collector.apiserver import ApiError, ApiServer, Endpoint, by_address, in_cluster, own_namespace
+from epd.collector.apiserver import ApiServer
 from epd.collector.asking import Asker
 from epd.collector.collection import DELETIONS_PER_SECOND, Collection
+from epd.collector.endpoint import ApiError, Endpoint, by_address, in_cluster, own_namespace
 from epd.collector.loop import INTERVAL_SECONDS, Loop
 from epd.collector.report import View, report
 from epd.collector.result import PassResult

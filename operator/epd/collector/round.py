@@ -111,10 +111,10 @@ class Round:
     def _records(self, liveness: Liveness) -> Mapping[str, Record]:
         """Return the records that make versions ours, after writing those that live versions lack."""
         versions = self.house.parts.get(names.VERSIONS)
-        if versions is None:
-            return {}
-        ours = self.records.load(self.files, versions, self.owner.names, self.ledger)
-        if not self.deletes or self.reading is None or not liveness.valid:
+        ours: dict[str, Record] = {}
+        if versions is not None:
+            ours = self.records.load(self.files, versions, self.owner.names, self.ledger)
+        if not self.policy.enabled or self.reading is None or not liveness.valid:
             return ours
         for version, declared in liveness.declared.items():
             if version in ours or version not in liveness.live or not names.is_version(version):
@@ -126,12 +126,16 @@ class Round:
                 inputs=declared.inputs,
                 created=timestamp(self.reading.now),
             )
-            try:
-                if records_.publish(self.files, versions, record, self.nonce):
-                    ours[version] = record
-            except OSError as error:
-                self.ledger.error("link", error)
+            if self.policy.dry_run or (versions is not None and self._publish(record, versions)):
+                ours[version] = record  # a dry run lists what the record that it does not write would make ours
         return ours
+
+    def _publish(self, record: Record, versions: int) -> bool:
+        try:
+            return records_.publish(self.files, versions, record, self.nonce)
+        except OSError as error:
+            self.ledger.error("link", error)
+            return False
 
     def _change_versions(self, ours: Set[str], reading: Reading) -> None:
         if self.liveness is None:

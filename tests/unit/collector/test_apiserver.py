@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from epd.collector import apiserver
-from epd.collector.apiserver import ApiError, ApiServer, Endpoint, by_address, in_cluster, own_namespace
+from epd.collector.apiserver import ApiServer
+from epd.collector.endpoint import ApiError, Endpoint, by_address
 from unit.collector.fake_api import Answer, FakeApi, Request, refusal, serving
 
 PODS = "/api/v1/namespaces/ai/pods"
@@ -233,37 +234,3 @@ def test_a_missing_token_is_an_error(tmp_path: Path) -> None:
     endpoint = Endpoint(host="127.0.0.1", port=1, tls=ssl.create_default_context(), token_file=str(tmp_path / "none"))
     with pytest.raises(ApiError, match="token can't be read"):
         ApiServer(endpoint).get(PODS)
-
-
-@pytest.mark.parametrize(
-    "url", ["", "127.0.0.1:8001", "ftp://a", "https://", "https://a/b", "https://a?b", "http://a:b"]
-)
-def test_what_is_no_address(url: str) -> None:
-    with pytest.raises(ApiError, match="is no address"):
-        by_address(url)
-
-
-def test_certificates_are_verified_by_default() -> None:
-    endpoint = by_address("https://[::1]:6443")
-    assert (endpoint.host, endpoint.port) == ("::1", 6443)
-    assert endpoint.tls is not None
-    assert (endpoint.tls.verify_mode, endpoint.tls.check_hostname) == (ssl.CERT_REQUIRED, True)
-
-
-def test_a_ca_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ApiError, match="can't be read as CA"):
-        by_address("https://a", ca_file=str(tmp_path / "none"))
-
-
-def test_outside_of_a_pod(tmp_path: Path) -> None:
-    with pytest.raises(ApiError, match=r"not in a pod.*kubectl proxy"):
-        in_cluster({})
-    with pytest.raises(ApiError, match=r"automountServiceAccountToken"):
-        in_cluster({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}, str(tmp_path))
-    with pytest.raises(ApiError, match="give --namespace"):
-        own_namespace(str(tmp_path))
-
-
-def test_the_namespace_of_the_pod(tmp_path: Path) -> None:
-    (tmp_path / "namespace").write_text("ai\n")
-    assert own_namespace(str(tmp_path)) == "ai"

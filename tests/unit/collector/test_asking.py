@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from epd.collector.apiserver import ApiServer, by_address
+from epd.collector.apiserver import ApiServer
 from epd.collector.asking import Asker
+from epd.collector.endpoint import by_address
 from epd.collector.inputs import Claim
 from epd.collector.policy import InForce
 from unit.collector.fake_api import Answer, FakeApi, Request, refusal, serving

@@ -422,6 +422,21 @@ def test_19_dry_run_names_versions_that_are_not_condemned_yet(tree: Tree) -> Non
     assert victim.age == pytest.approx(60, abs=5)
 
 
+def test_19_dry_run_lists_what_a_record_that_it_does_not_write_would_make_ours(tree: Tree) -> None:
+    tree.declared = {LIVE: Declaration(layout="Example"), DEAD: Declaration(layout="Example")}
+    entry = tree.example(LIVE, "old", age=10**6)
+    tree.example(DEAD, "old", age=10**6)
+    (tree.path / ".epd-gc" / "probe").mkdir(parents=True)
+    before = tree.names()
+
+    result = tree.collect(policy(dry_run=True, entry_ttl=86400, evict_example=True))
+
+    (victim,) = result.victims
+    assert (victim.path, victim.cause) == (str(entry.relative_to(tree.path)), Cause.TTL)
+    assert [(version.name, version.entries) for version in result.versions] == [(LIVE, 1)]
+    assert tree.names().keys() - before.keys() == {".epd-gc/probe/me"}
+
+
 def test_dry_run_on_a_root_without_housekeeping_makes_none(tmp_path: Path) -> None:
     result = Tree(tmp_path).collect(policy(dry_run=True))
 
