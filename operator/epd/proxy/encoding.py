@@ -1,6 +1,7 @@
 """Gets the media items of a request encoded: one primer per encoder, shared with other requests, one retry elsewhere.
 
-Never decides what becomes of a request whose items could not be encoded (`exchange.py` does).
+Items that are known to be in the store already go without. Never decides what becomes of a request whose items could
+not be encoded (`exchange.py` does).
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from epd.api.names import Role
+from epd.proxy.connectors import Sharing, read_announcement
+from epd.proxy.hints import Hints, hint_keys
 from epd.proxy.media import MediaItem
 from epd.proxy.metrics import Metrics
-from epd.proxy.pods import Member, Members
+from epd.proxy.pods import Member
 from epd.proxy.requests import CHAT_PATH, ParsedRequest, primer_body
 from epd.proxy.rewrite import Reported, read_report
-from epd.proxy.routing import InFlight, choose_encoder
+from epd.proxy.rotation import Rotation
 from epd.proxy.transport import Call, Cause, Transport, TransportError
 
 NO_ENCODER = "no-encoder"
@@ -25,10 +29,14 @@ NO_ENCODER = "no-encoder"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoded:
-    """Items were encoded by `encoder`. `reported` has what it said of each, by the item's key."""
+    """Items were encoded by `encoder`. `reported` has what it said of each, by the item's key.
+
+    `announced` has what it said for the engine that reads them, where the connector needs that.
+    """
 
     encoder: str
     reported: Mapping[str, Reported]
+    announced: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +72,24 @@ class Encoding:
     """Primers in flight, shared by equal items. `attempt_seconds` bounds one attempt on one encoder."""
 
     def __init__(
-        self, *, transport: Transport, members: Members, load: InFlight, metrics: Metrics, attempt_seconds: float
+        self,
+        *,
+        transport: Transport,
+        rotation: Rotation,
+        metrics: Metrics,
+        attempt_seconds: float,
+        sharing: Sharing,
+        hints: Hints,
     ) -> None:
         self._transport = transport
-        self._members = members
-        self._load = load
+        self._rotation = rotation
+        self._load = rotation.load
+        self._health = rotation.health
         self._metrics = metrics
         self._attempt_seconds = attempt_seconds
+        self._sharing = sharing
+        self._hints = hints
+        self._hinting = sharing.hinted and hints.seconds > 0
         self._flights: dict[str, _Flight] = {}
 
     async def encode(self, order: EncodeOrder) -> list[Encoded | EncodeFailure]:
@@ -78,14 +97,36 @@ class Encoding:
 
         A cancelled call leaves primers alone that other requests wait for, and breaks off the rest.
         """
-        items = {self._key(order, item): item for item in order.request.items}
+        known = self._known(order)
+        items = {self._key(order, item): item for item in order.request.items if item.key not in known}
+        self._metrics.encoded("hinted", len(known))
         joined = {key: self._flights[key] for key in items if key in self._flights}
         mine = {key: item for key, item in items.items() if key not in joined}
-        results = await self._run(order, mine, {items[key].key: flight for key, flight in joined.items()})
+        results: list[Encoded | EncodeFailure] = [*known.values()]
+        results += await self._run(order, mine, {items[key].key: flight for key, flight in joined.items()})
         # another request's primer may have failed for another item's sake, so its failure is not ours
         unmet = {key: items[key] for key, flight in joined.items() if isinstance(flight.task.result(), EncodeFailure)}
         self._metrics.encoded("coalesced", len(joined) - len(unmet))
         return results + await self._run(order, unmet, {}) if unmet else results
+
+    def forget(self, request: ParsedRequest, pairing: str) -> None:
+        """The items of `request` were not where they should be: they get primers again."""
+        if self._hinting:
+            for key in hint_keys(pairing, request).values():
+                self._hints.drop(key)
+
+    def _known(self, order: EncodeOrder) -> dict[str, Encoded]:
+        """Items that need no primer, by their keys."""
+        keys = hint_keys(order.pairing, order.request) if self._hinting else {}
+        hints = {item: hint for item, key in keys.items() if (hint := self._hints.find(key))}
+        return {item: Encoded(encoder=hint.encoder, reported={item: hint.reported}) for item, hint in hints.items()}
+
+    def _note(self, order: EncodeOrder, encoded: Encoded) -> None:
+        keys = hint_keys(order.pairing, order.request) if self._hinting else {}
+        for item, reported in encoded.reported.items():
+            # without an identifier nothing was published
+            if item in keys and reported.identifier:
+                self._hints.note(keys[item], encoder=encoded.encoder, reported=reported)
 
     def _key(self, order: EncodeOrder, item: MediaItem) -> str:
         authorization = order.headers.get("authorization", "")
@@ -95,7 +136,7 @@ class Encoding:
         self, order: EncodeOrder, items: Mapping[str, MediaItem], joined: Mapping[str, _Flight]
     ) -> list[Encoded | EncodeFailure]:
         """Encode `items` by primers of our own, and wait for `joined` (by item), whose failures are left out."""
-        encoders = self._encoders(order)
+        encoders = self._rotation.encoders(order.pairing)
         unserved = bool(items) and not encoders
         if unserved:
             self._metrics.encoded("failed", len(items))
@@ -109,14 +150,11 @@ class Encoding:
                 results.append(Encoded(encoder=result.encoder, reported={key: result.reported[key]}))
         return [*results, EncodeFailure(reason=NO_ENCODER)] if unserved else results
 
-    def _encoders(self, order: EncodeOrder) -> list[Member]:
-        return [member for member in self._members.ready(Role.ENCODE) if member.pairing == order.pairing]
-
     def _start(self, order: EncodeOrder, items: Mapping[str, MediaItem], encoders: Sequence[Member]) -> list[_Flight]:
         """Begin primers: images together per encoder, other media one by one (as vLLM's own proxy batches)."""
         groups: dict[tuple[str, str], tuple[Member, dict[str, MediaItem]]] = {}
         for key, item in items.items():
-            encoder = choose_encoder(item.key, encoders, self._load)
+            encoder = self._rotation.encoder(item.key, encoders)
             # counted at once, so that the next item sees it
             self._load.begin(encoder.name)
             _, group = groups.setdefault((encoder.name, "" if item.kind == "image" else key), (encoder, {}))
@@ -127,8 +165,9 @@ class Encoding:
         held = [encoder.name]
         task = asyncio.create_task(self._prime(order, group, encoder, child, held))
         flight = _Flight(tuple(group), task)
-        for key in flight.keys:
-            self._flights[key] = flight
+        if self._sharing.coalesced:
+            for key in flight.keys:
+                self._flights[key] = flight
 
         def landed(_: asyncio.Task[Encoded | EncodeFailure]) -> None:
             # in a callback, because a task that is cancelled before its first step runs no `finally`
@@ -165,15 +204,18 @@ class Encoding:
         result, cause = await self._attempt(order, group, encoder, call_id)
         if isinstance(result, Encoded):
             self._metrics.encoded("encoded", len(group))
+            self._note(order, result)
             return result
-        others = [member for member in self._encoders(order) if member.name != encoder.name]
+        others = self._rotation.encoders(order.pairing, excluded=encoder.name)
         if others:
-            second = choose_encoder(next(iter(group.values())).key, others, self._load)
+            second = self._rotation.encoder(next(iter(group.values())).key, others)
             self._metrics.retried(Role.ENCODE, cause)
             self._load.end(held[0], len(group))
             held[0] = second.name
             self._load.begin(second.name, len(group))
             result, _ = await self._attempt(order, group, second, f"{call_id}-r")
+            if isinstance(result, Encoded):
+                self._note(order, result)
         self._metrics.encoded("retried" if isinstance(result, Encoded) else "failed", len(group))
         return result
 
@@ -188,6 +230,7 @@ class Encoding:
             body=primer_body(order.request, tuple(group.values())),
         )
         begun = time.monotonic()
+        self._health.sent(encoder.name)
         try:
             async with asyncio.timeout(self._attempt_seconds):
                 answer = await self._transport.send(call)
@@ -195,14 +238,19 @@ class Encoding:
                     body = await answer.read()
                 finally:
                     answer.close()
-        except TransportError as error:
-            return EncodeFailure(reason=str(error.cause)), error.cause
-        except TimeoutError:
-            return EncodeFailure(reason=str(Cause.TIMEOUT)), Cause.TIMEOUT
+        except (TransportError, TimeoutError) as error:
+            cause = error.cause if isinstance(error, TransportError) else Cause.TIMEOUT
+            self._health.failed(encoder.name, cause)
+            return EncodeFailure(reason=str(cause)), cause
+        if answer.status >= 500:
+            self._health.failed(encoder.name, Cause.STATUS)
+        else:
+            self._health.succeeded(encoder.name)
         if answer.status != 200:
             reason = str(Cause.STATUS)
             failure = EncodeFailure(reason=reason, status=answer.status, headers=answer.headers, body=body)
             return failure, Cause.STATUS
         self._metrics.encode_took(time.monotonic() - begun)
         reported = dict(zip((item.key for item in group.values()), read_report(body, len(group)), strict=True))
-        return Encoded(encoder=encoder.name, reported=reported), Cause.STATUS
+        announced = read_announcement(body) if self._sharing.announced else {}
+        return Encoded(encoder=encoder.name, reported=reported, announced=announced), Cause.STATUS

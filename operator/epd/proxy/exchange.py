@@ -9,12 +9,13 @@ import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from epd.api.names import Role
 from epd.proxy.admission import Admission
 from epd.proxy.attempts import Attempts, Outcome
+from epd.proxy.connectors import SHARING, Connector, announce
 from epd.proxy.deadlines import Deadlines
 from epd.proxy.encoding import Encoded, EncodeFailure, EncodeOrder, Encoding
 from epd.proxy.errors import (
@@ -24,6 +25,7 @@ from epd.proxy.errors import (
     UnavailableError,
 )
 from epd.proxy.health import Health
+from epd.proxy.hints import Hints
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member, Members
 from epd.proxy.prefill import Arrival, PrefillSide
@@ -52,6 +54,7 @@ class _Primed:
 
     encoders: tuple[str, ...] = ()
     reported: Mapping[str, Reported] = field(default_factory=dict)
+    announced: Mapping[str, Any] = field(default_factory=dict)
     failure: EncodeFailure | None = None
 
     @property
@@ -67,6 +70,7 @@ class _Primed:
         return _Primed(
             encoders=tuple(dict.fromkeys(result.encoder for result in encoded)),
             reported={key: item for result in encoded for key, item in result.reported.items()},
+            announced={key: entry for result in encoded for key, entry in result.announced.items()},
             failure=failures[0] if failures else None,
         )
 
@@ -88,6 +92,8 @@ class Exchange:
         members: Members,
         load: InFlight,
         metrics: Metrics,
+        connector: Connector = Connector.EXAMPLE,
+        hint_seconds: float = 0,
     ) -> None:
         self._encodes = encodes
         self._rewrites = rewrites
@@ -104,7 +110,12 @@ class Exchange:
             rotation=self._rotation, limit=limits.queue, seconds=limits.queue_seconds, metrics=metrics
         )
         self._encoding = Encoding(
-            transport=transport, members=members, load=load, metrics=metrics, attempt_seconds=limits.encode_seconds
+            transport=transport,
+            rotation=self._rotation,
+            metrics=metrics,
+            attempt_seconds=limits.encode_seconds,
+            sharing=SHARING[connector],
+            hints=Hints(seconds=hint_seconds),
         )
         prefill_side = PrefillSide(transport=transport, load=load, metrics=metrics, idle_seconds=limits.idle_seconds)
         self._attempts = Attempts(prefill_side=prefill_side, rotation=self._rotation, metrics=metrics)
@@ -169,6 +180,8 @@ class Exchange:
                 return refusal
             else:
                 fallback = self._take_fallback(primed.failure.reason, held)
+            if primed.announced:
+                arrival = replace(arrival, request=announce(arrival.request, primed.announced))
             pairing = first.pairing if primed.encoders else None
             outcome, fallback = await self._ask(arrival, pairing, primed, fallback, held)
             return self._finish(outcome, arrival, primed, fallback)
@@ -194,6 +207,8 @@ class Exchange:
         # chosen only now: while the encoders worked, pods came, went and got busy
         outcome = await self._attempts.ask(arrival, await self._choose(arrival, pairing), pairing, bare=bare)
         resent = outcome.resent
+        if resent and pairing is not None:
+            self._encoding.forget(arrival.request, pairing)
         if outcome.deserted and pairing is not None and self._policy is EncoderFailurePolicy.FALLBACK:
             stranger = self._rotation.prefill(arrival.request_id, avoided=pairing)
             if stranger is not None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from epd.api.names import Role
+from epd.proxy.connectors import SHARING, Connector
 from epd.proxy.identifiers import HashAlgorithm
 from epd.proxy.media import MediaPolicy
 from epd.proxy.process import serve
@@ -122,6 +124,21 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         "survives missing entries, which ECExampleConnector does not (default: media are sent too)",
     )
     switch.add_argument("--no-rewrite", action="store_false", dest="rewrite", help="the default, unlike vLLM's script")
+    group.add_argument(
+        "--connector",
+        type=Connector,
+        choices=list(Connector),
+        default=Connector.EXAMPLE,
+        help="how embeddings reach the prefill side, and so what requests may share (default %(default)s)",
+    )
+    group.add_argument(
+        "--hint-seconds",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="no item is encoded again within S seconds, in which the store must keep it; for --connector Managed "
+        "(default 0: all are)",
+    )
     _duration(group, "--request-timeout", limits.request_seconds, "longest request, from arrival to its last byte")
     _duration(group, "--encode-timeout", limits.encode_seconds, "longest attempt of one encoder")
     _duration(group, "--idle-timeout", limits.idle_seconds, "longest silence within a stream")
@@ -176,6 +193,10 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         parser.error("give either --namespace and --epd, or --decode-servers-urls (and --encode-servers-urls)")
     if static and not args.decode_servers_urls:
         parser.error("--decode-servers-urls is missing")
+    if args.hint_seconds and not SHARING[args.connector].hinted:
+        parser.error(f"--hint-seconds: with --connector {args.connector} every item is encoded")
+    if not 0 <= args.hint_seconds < math.inf:
+        parser.error("--hint-seconds must not be negative")
     try:
         encoders = parse_servers(args.encode_servers_urls, role=Role.ENCODE)
         members = encoders + parse_servers(args.decode_servers_urls, role=Role.PREFILL_DECODE)
@@ -207,6 +228,8 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
             allowed_domains=args.allowed_media_domains, hash_algorithm=args.hash_algorithm, salt=args.salt
         ),
         rewrite=args.rewrite,
+        connector=args.connector,
+        hint_seconds=args.hint_seconds,
         drain=Drain(delay_seconds=args.drain_delay, timeout_seconds=args.drain_timeout),
         suspended=args.suspended,
         debug=args.debug,

@@ -46,7 +46,8 @@ class Metrics:
         self._encodes = Counts(
             r,
             "epd_proxy_encodes",
-            "Media items by result: encoded, retried (by a second encoder), failed, coalesced (in another's primer)",
+            "Media items by result: encoded, retried (by a second encoder), failed, coalesced (in another's primer), "
+            "hinted (known to be in the store)",
             encode,
             ("result",),
         )

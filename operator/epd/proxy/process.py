@@ -51,6 +51,8 @@ async def serve(settings: Settings) -> None:
             members=members,
             load=load,
             metrics=metrics,
+            connector=settings.connector,
+            hint_seconds=settings.hint_seconds,
         )
         bodies = Bodies(room=room_for_bodies())
         data_port = DataPort(settings=settings, exchange=exchange, metrics=metrics, bodies=bodies)

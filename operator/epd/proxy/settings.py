@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from epd.api.names import Role
 from epd.api.quantity import duration_seconds, quantity_value
+from epd.proxy.connectors import Connector
 from epd.proxy.media import MediaPolicy
 from epd.proxy.pods import Member
 
@@ -72,6 +73,11 @@ class Settings:
     rewrite: bool = False
     """Whether requests may go to the prefill side without their media. Off by default: a missing entry then kills an
     engine with ECExampleConnector, while our own connector fails that one request."""
+    connector: Connector = Connector.EXAMPLE
+    """By default the one that allows least of the two that are files."""
+    hint_seconds: float = 0
+    """How long an item that was encoded counts as being in the store; 0 for not at all. Less than what the collector
+    leaves alone (`minIdle`), which whoever starts the proxy knows."""
     drain: Drain = field(default_factory=Drain)
     suspended: bool = False
     debug: bool = False

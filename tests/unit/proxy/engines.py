@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from epd.api.names import Role
+from epd.proxy.connectors import Connector
 from epd.proxy.exchange import Exchange
 from epd.proxy.media import MediaPolicy
 from epd.proxy.metrics import Metrics
@@ -199,6 +200,8 @@ def bench(
     rewrites: bool = False,
     limits: Limits | None = None,
     scripts: dict[str, list[Any]] | None = None,
+    connector: Connector = Connector.EXAMPLE,
+    hint_seconds: float = 0,
 ) -> Bench:
     engines, known, load, metrics = Engines(), Members(), InFlight(), Metrics(namespace="", epd="")
     known.replace(members)
@@ -212,6 +215,8 @@ def bench(
         members=known,
         load=load,
         metrics=metrics,
+        connector=connector,
+        hint_seconds=hint_seconds,
     )
     return Bench(exchange, engines, known, load, metrics)
 

@@ -6,16 +6,30 @@ import asyncio
 
 import pytest
 
+from epd.proxy.connectors import SHARING, Connector
 from epd.proxy.encoding import NO_ENCODER, Encoded, EncodeFailure, EncodeOrder, Encoding
+from epd.proxy.health import Health
+from epd.proxy.hints import Hints
 from epd.proxy.prefill import Arrival
+from epd.proxy.rotation import Rotation
 from epd.proxy.transport import Cause
 from unit.proxy.engines import HANG, Bench, arrival, bench, broken, document, member, settle, until_called
 
 E0, E1, E2 = member("e0"), member("e1"), member("e2")
 
 
-def encoding(b: Bench, seconds: float = 60) -> Encoding:
-    return Encoding(transport=b.engines, members=b.members, load=b.load, metrics=b.metrics, attempt_seconds=seconds)
+def encoding(
+    b: Bench, seconds: float = 60, connector: Connector = Connector.EXAMPLE, hints: Hints | None = None
+) -> Encoding:
+    health = Health(b.members, on_ejected=b.metrics.ejected)
+    return Encoding(
+        transport=b.engines,
+        rotation=Rotation(members=b.members, load=b.load, health=health, bound=0),
+        metrics=b.metrics,
+        attempt_seconds=seconds,
+        sharing=SHARING[connector],
+        hints=Hints(seconds=0) if hints is None else hints,
+    )
 
 
 def order(request: Arrival, pairing: str = "p") -> EncodeOrder:
@@ -180,3 +194,88 @@ async def test_a_client_that_leaves_at_once_leaves_no_load() -> None:
     task.cancel()
     await settle()
     assert b.load.counts() == {}
+
+
+async def test_what_is_announced_to_one_reader_is_never_shared() -> None:
+    b = bench(E0)
+    b.engines.gate = asyncio.Event()
+    work = encoding(b, connector=Connector.HOST_MEMORY, hints=Hints(seconds=60))
+    tasks = [asyncio.create_task(work.encode(order(arrival("AAAA")))) for _ in range(2)]
+    await until_called(b.engines, 2)
+    b.engines.gate.set()
+    for [result] in await asyncio.gather(*tasks):
+        assert isinstance(result, Encoded)
+        [[uuid]] = uuids(b)[:1]
+        assert result.announced == {uuid: {"item_indices": [0], "metadata": {"image_grid_thw": [1, 8, 8]}}}
+    await work.encode(order(arrival("AAAA")))
+    assert b.engines.called() == ["e0"] * 3
+
+
+async def test_items_that_are_known_to_be_in_the_store_get_no_primer() -> None:
+    b = bench(E0, member("e9", "q"))
+    work = encoding(b, connector=Connector.MANAGED, hints=Hints(seconds=60))
+    [first] = await work.encode(order(arrival("AAAA")))
+    hinted, primed = await work.encode(order(arrival("AAAA", "BBBB")))
+    assert hinted == first
+    assert named(primed) == uuids(b)[1]
+    # of another pairing nothing is known
+    await work.encode(order(arrival("AAAA"), "q"))
+    assert b.engines.called() == ["e0", "e0", "e9"]
+    assert b.value("epd_proxy_encodes_total", role="encode", result="hinted") == 1
+    # not where it should be
+    work.forget(arrival("AAAA").request, "p")
+    await work.encode(order(arrival("AAAA")))
+    assert b.engines.called()[3:] == ["e0"]
+
+
+@pytest.mark.parametrize(("connector", "seconds"), [(Connector.EXAMPLE, 60), (Connector.MANAGED, 0)])
+async def test_nothing_is_hinted_unless_asked_for_and_possible(connector: Connector, seconds: float) -> None:
+    b, hints = bench(E0), Hints(seconds=seconds)
+    work = encoding(b, connector=connector, hints=hints)
+    for _ in range(2):
+        await work.encode(order(arrival("AAAA")))
+    assert (b.engines.called(), len(hints)) == (["e0", "e0"], 0)
+
+
+async def test_what_was_not_published_is_not_known() -> None:
+    b = bench(E0, E1, scripts={"e0": [document({}, 500)], "e1": [document({}, 500)]})
+    hints = Hints(seconds=60)
+    work = encoding(b, connector=Connector.MANAGED, hints=hints)
+    await work.encode(order(arrival("AAAA")))
+    b.engines.scripts |= {name: [document({"ec_transfer_params": None})] for name in ("e0", "e1")}
+    await work.encode(order(arrival("AAAA")))
+    assert len(hints) == 0
+    # a second encoder's word counts as much
+    b.engines.scripts |= {"e0": [document({}, 500)], "e1": []}
+    b.load.begin("e1", 5)
+    await work.encode(order(arrival("AAAA")))
+    assert len(hints) == 1
+
+
+async def test_an_encoder_that_fails_is_left_alone() -> None:
+    b = bench(E0, E1, scripts={"e0": [broken(Cause.REFUSED)]})
+    b.load.begin("e1", 5)
+    work = encoding(b)
+    for _ in range(3):
+        await work.encode(order(arrival("AAAA")))
+    assert b.engines.called() == ["e0", "e1", "e1", "e1"]
+    assert b.value("epd_proxy_ejections_total", role="encode") == 1
+
+
+@pytest.mark.parametrize(("status", "times"), [(500, 5), (400, None)])
+async def test_errors_count_for_an_encoder_and_refusals_do_not(status: int, times: int | None) -> None:
+    b = bench(E0, scripts={"e0": [document({}, status)] * 6})
+    work = encoding(b)
+    asked = 0
+    while asked < 6 and not b.value("epd_proxy_ejections_total", role="encode"):
+        await work.encode(order(arrival("AAAA")))
+        asked += 1
+    assert asked == (times or 6)
+
+
+async def test_a_primer_that_takes_too_long_twice_counts() -> None:
+    b = bench(E0, scripts={"e0": [HANG, HANG]})
+    work = encoding(b, seconds=0.01)
+    for _ in range(2):
+        await work.encode(order(arrival("AAAA")))
+    assert b.value("epd_proxy_ejections_total", role="encode") == 1

@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
+from epd.proxy.connectors import Connector
 from epd.proxy.errors import (
     EncoderUnavailableError,
     FallbackLimitError,
+    OverloadedError,
     ProxyError,
     RequestTimeoutError,
     UnavailableError,
 )
+from epd.proxy.health import State
 from epd.proxy.settings import EncoderFailurePolicy, Limits
 from epd.proxy.transport import Cause
 from unit.proxy.engines import (
@@ -457,3 +460,101 @@ async def test_models_say_when_the_engine_does_not() -> None:
     with pytest.raises(UnavailableError) as error:
         await b.exchange.models(headers={})
     assert error.value.error_code == "engine_unavailable"
+
+
+async def test_an_engine_that_is_gone_is_asked_once() -> None:
+    b = bench(D0, D1, scripts={"d0": [REFUSED]})
+    b.load.begin("d1")
+    for _ in range(3):
+        await b.exchange.answer(arrival())
+    assert b.engines.called() == ["d0", "d1", "d1", "d1"]
+    assert b.exchange.health.state("d0") is State.EJECTED
+    assert b.value("epd_proxy_ejections_total", role="prefill-decode") == 1
+
+
+async def test_requests_wait_for_room_and_are_refused_beyond_that() -> None:
+    b = bench(D0, limits=Limits(max_in_flight_per_engine=1, queue=1))
+    b.engines.gate = asyncio.Event()
+    first = asyncio.create_task(b.exchange.answer(arrival()))
+    await until_called(b.engines, 1)
+    second = asyncio.create_task(b.exchange.answer(arrival()))
+    await settle()
+    assert (b.exchange.admission.waiting, len(b.engines.calls)) == (1, 1)
+    with pytest.raises(OverloadedError):
+        await b.exchange.answer(arrival())
+    b.engines.gate.set()
+    assert [(await task).status for task in (first, second)] == [200, 200]
+    assert (b.engines.called(), b.load.counts(), b.exchange.admission.waiting) == (["d0", "d0"], {}, 0)
+
+
+async def test_a_place_is_held_to_the_end_of_a_stream() -> None:
+    b = bench(D0, limits=Limits(max_in_flight_per_engine=1), scripts={"d0": [streamed(CONTENT)]})
+    reply = await b.exchange.answer(arrival())
+    second = asyncio.create_task(b.exchange.answer(arrival()))
+    await settle()
+    assert (b.engines.called(), second.done()) == (["d0"], False)
+    assert reply.stream is not None
+    reply.stream.close()
+    await second
+    assert b.engines.called() == ["d0", "d0"]
+
+
+async def test_what_would_find_no_place_is_not_encoded() -> None:
+    b = bench(E0, D0, limits=Limits(max_in_flight_per_engine=1, queue=0))
+    b.load.begin("d0")
+    with pytest.raises(OverloadedError):
+        await b.exchange.answer(arrival("AAAA"))
+    assert b.engines.called() == []
+    b.load.end("d0")
+    assert (await b.exchange.answer(arrival("AAAA"))).status == 200
+
+
+async def test_a_retry_does_not_wait() -> None:
+    b = bench(D0, D1, limits=Limits(max_in_flight_per_engine=1, queue=0), scripts={"d0": [ILL]})
+    b.load.begin("d1")
+    assert (await b.exchange.answer(arrival())).status == 200
+    assert b.engines.called() == ["d0", "d1"]
+
+
+async def test_who_waits_while_the_last_engine_goes_is_told() -> None:
+    b = bench(D0, limits=Limits(max_in_flight_per_engine=1))
+    b.load.begin("d0")
+    task = asyncio.create_task(b.exchange.answer(arrival()))
+    await settle()
+    b.members.replace([])
+    with pytest.raises(UnavailableError) as caught:
+        await task
+    assert caught.value.error_code == "no_ready_engine"
+
+
+async def test_a_hint_that_is_wrong_costs_one_resend() -> None:
+    b = bench(E0, D0, rewrites=True, connector=Connector.MANAGED, hint_seconds=60)
+    marks = []
+    for answers in ([], [], [ILL], []):
+        b.engines.scripts["d0"] = list(answers)
+        marks.append((await b.exchange.answer(arrival("AAAA"))).headers["x-epd-encode"])
+    # by the hint of the first; the third has it dropped
+    assert marks == ["encoded", "encoded", "fallback", "encoded"]
+    assert b.engines.called() == ["e0", "d0", "d0", "d0", "d0", "e0", "d0"]
+    assert sent_to(b) == ["d0*", "d0*", "d0*", "d0", "d0*"]
+
+
+async def test_hinted_items_stay_with_their_pairing() -> None:
+    b = bench(E0, D0, member("d9", "q"), rewrites=True, connector=Connector.MANAGED, hint_seconds=60)
+    b.load.begin("d9")
+    await b.exchange.answer(arrival("AAAA"))
+    b.load.end("d9")
+    b.load.begin("d0")
+    reply = await b.exchange.answer(arrival("AAAA"))
+    assert b.engines.called() == ["e0", "d0", "d0"]
+    assert reply.headers["x-epd-encoders"] == "e0"
+
+
+async def test_what_an_encoder_announces_goes_on() -> None:
+    b = bench(E0, D0, D1, scripts={"d0": [ILL]}, connector=Connector.HOST_MEMORY)
+    b.load.begin("d1")
+    await b.exchange.answer(arrival("AAAA"))
+    (_, primer), *sent = b.engines.calls
+    uuid = primer["messages"][0]["content"][0]["uuid"]
+    announced = {uuid: {"item_indices": [0], "metadata": {"image_grid_thw": [1, 8, 8]}}}
+    assert [(name, body["ec_transfer_params"]) for name, body in sent] == [("d0", announced), ("d1", announced)]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from epd.api.names import Role
+from epd.proxy.connectors import Connector
 from epd.proxy.identifiers import HashAlgorithm
 from epd.proxy.main import build_parser, read_settings
 from epd.proxy.media import MediaPolicy
@@ -48,6 +49,14 @@ def test_every_flag_of_the_operator() -> None:
         suspended=True,
         debug=True,
     )
+
+
+def test_the_flags_of_room_and_sharing() -> None:
+    flags = """--max-in-flight-per-engine 0 --queue 0 --queue-timeout 3s --connector Managed --hint-seconds 90"""
+    read = settings("--namespace", "ai", "--epd", "q", *flags.split())
+    limits = read.limits
+    assert (limits.max_in_flight_per_engine, limits.queue, limits.queue_seconds) == (0, 0, 3)
+    assert (read.connector, read.hint_seconds) == (Connector.MANAGED, 90)
 
 
 @pytest.mark.parametrize("prefill", ["disable", "none", ""])
@@ -99,6 +108,11 @@ def test_without_encoders_it_is_the_aggregated_topology() -> None:
         ("--namespace a --epd b --encoder-failure-policy Retry", "Retry"),
         ("--namespace a --epd b --drain", "unrecognized arguments"),
         ("--namespace a --epd b --rewrite --no-rewrite", "not allowed with"),
+        ("--namespace a --epd b --queue -1", "must be at least 0"),
+        ("--namespace a --epd b --connector Mooncake", "Mooncake"),
+        ("--namespace a --epd b --hint-seconds 60", "every item is encoded"),
+        ("--namespace a --epd b --connector Managed --hint-seconds -1", "must not be negative"),
+        ("--namespace a --epd b --connector Managed --hint-seconds nan", "must not be negative"),
     ],
 )
 def test_nonsense_exits_2_and_says_why(flags: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
