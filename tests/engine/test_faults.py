@@ -294,7 +294,7 @@ def test_a_hung_store_is_a_miss_after_the_deadline_then_at_once_until_it_is_back
     files.hang = False
     publish(root, consumer, "blue", 32)
     files.open_again.set()
-    consumer.until(lambda: not consumer.connector._health.suspect)
+    consumer.until(lambda: not consumer.connector._access.health.suspect)
     after = consumer.ask("4", item("blue", 4, 32, pixels=False))
     consumer.run()
     assert after.reason == "length"
@@ -510,7 +510,7 @@ def test_a_mistake_of_ours_in_an_encoders_worker_does_not_end_it(start, monkeypa
 
 def test_a_lookup_that_breaks_is_a_miss(start, monkeypatch):
     consumer = start("ec_consumer")
-    monkeypatch.setattr(consumer.connector._store, "fetch", _broken)
+    monkeypatch.setattr(consumer.connector._access.store, "fetch", _broken)
     answer = consumer.ask("1", item("red", 4, 32))
     consumer.run()
     assert (answer.reason, consumer.counts["rejects"]) == ("length", {"error": 1})

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
@@ -25,15 +24,14 @@ from vllm.distributed.ec_transfer.ec_connector.base import (
 
 from . import placement
 from . import settings as configuration
+from .access import Access
 from .finder import Finder, Widths
 from .guard import guarded
 from .loading import DTYPES
-from .probe import Health, Pool, progressed
 from .scheduler import NOTHING, SchedulerSide, Step
 from .seam import Files
 from .settings import Settings
 from .shared_memory import SharedMemory
-from .store import Store
 from .upkeep import Upkeep
 from .worker import WorkerSide
 
@@ -41,8 +39,6 @@ logger = logging.getLogger(f"vllm.{__name__}")
 
 _WRITERS: Final = 4
 """Writes side by side: enough to hide one server round trip behind another's data."""
-_JOIN_SECONDS: Final = 2.0
-"""For threads to end in all; one that hangs with the volume ends with the process."""
 
 
 @dataclass
@@ -75,26 +71,9 @@ class ManagedECConnector(ECConnectorBase):
         self.raised: dict[str, int] = {}
         self._failing: set[str] = set()
         settings = configuration.read(vllm_config.ec_transfer_config.ec_connector_extra_config)
-        pod = os.environ.get("EPD_POD_UID") or secrets.token_hex(8)
-        self._store = Store(
-            settings.root,
-            settings.version,
-            stamp_seconds=settings.stamp_seconds,
-            pod=pod,
-            files=self.files,
-            progressed=progressed,
-        )
         deciding = role == ECConnectorRole.SCHEDULER
-        self._pools: list[Pool] = []
-        self._calls = (
-            self._pool("epd-ec-lookup", settings.io_threads) if deciding else self._pool("epd-ec-write", _WRITERS)
-        )
-        self._health = Health(
-            self._calls,
-            # Under a name never asked for before, which no client's cache can answer.
-            lambda: self._store.holds(secrets.token_hex(16)),
-            deadline=settings.probe_timeout_seconds,
-        )
+        name, threads = ("epd-ec-lookup", settings.io_threads) if deciding else ("epd-ec-write", _WRITERS)
+        self._access = Access(settings, self.files, name=name, threads=threads)
         self._shared: SharedMemory | None = None
         self._closed = False
         self._scheduler: SchedulerSide | None = None
@@ -113,12 +92,7 @@ class ManagedECConnector(ECConnectorBase):
         self._closed = True
         if self._scheduler is not None:
             self._scheduler.close()
-        self._health.close(_JOIN_SECONDS)
-        if not self._health.suspect:
-            closing = self._pool("epd-ec-close", 1)
-            closing.submit(self._store.close).wait(_JOIN_SECONDS)
-        for pool in self._pools:
-            pool.close(_JOIN_SECONDS / len(self._pools))
+        self._access.close()
         if self._shared is not None:
             self._shared.close()
 
@@ -256,11 +230,6 @@ class ManagedECConnector(ECConnectorBase):
             raise RuntimeError("the scheduler's connector loads nothing")
         return self._worker
 
-    def _pool(self, name: str, threads: int) -> Pool:
-        pool = Pool(name, threads)
-        self._pools.append(pool)
-        return pool
-
     def _scheduler_side(self, settings: Settings) -> SchedulerSide:
         from vllm.distributed.ec_transfer.ec_connector.utils import (
             PlaceholderMetadataResolver,
@@ -276,28 +245,28 @@ class ManagedECConnector(ECConnectorBase):
         ranks = parallel.tensor_parallel_size * getattr(parallel, "prefill_context_parallel_size", 1)
         self._shared = SharedMemory(settings.local_bytes, ranks)
         remote = configuration.remote_workers(parallel)
-        widths = Widths(self._store, default=configuration.width(config.model_config))
+        widths = Widths(self._access.store, default=configuration.width(config.model_config))
         return SchedulerSide(
-            store=self._store,
+            store=self._access.store,
             finder=Finder(
-                self._store,
+                self._access.store,
                 None if remote else self._shared.copies,
                 budget_bytes=self._shared.budget_bytes,
                 widths=widths,
                 dtype=DTYPES.get(config.model_config.dtype),
             ),
             upkeep=Upkeep(
-                self._store,
-                self._pool("epd-ec-upkeep", 1),
-                self._health,
+                self._access.store,
+                self._access.pool("epd-ec-upkeep", 1),
+                self._access.health,
                 record=settings.record(),
                 widths=getattr(config.ec_transfer_config, "mm_encoder_output_widths", None) or {},
                 stamp_seconds=settings.stamp_seconds,
                 deadline=settings.probe_timeout_seconds,
             ),
-            health=self._health,
-            lookups=self._calls,
-            local=self._pool("epd-ec-release", 1),
+            health=self._access.health,
+            lookups=self._access.calls,
+            local=self._access.pool("epd-ec-release", 1),
             producer=self.is_producer,
             consumer=self.is_consumer,
             deadline=settings.probe_timeout_seconds,
@@ -309,10 +278,10 @@ class ManagedECConnector(ECConnectorBase):
 
     def _worker_side(self, settings: Settings) -> WorkerSide:
         return WorkerSide(
-            store=self._store,
+            store=self._access.store,
             record=settings.record(),
-            writers=self._calls,
-            health=self._health,
+            writers=self._access.calls,
+            health=self._access.health,
             write_timeout=settings.write_timeout_seconds,
             device=placement.device,
             rank=placement.rank,

@@ -8,7 +8,6 @@ Knows vLLM only by the shape of what it is given, so it is tested without it too
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,7 +16,8 @@ from .asks import Ask, Want, ask
 from .checks import Checks
 from .counters import Counts, Delta, WorkerReader
 from .finder import Finder, Found, Missed
-from .holdings import QUEUED, Holdings, Key, Load
+from .flights import Flights
+from .holdings import Holdings, Key, Load
 from .local import Copy
 from .lookups import Lookups
 from .probe import Health, Pool
@@ -74,20 +74,17 @@ class SchedulerSide:
         self._lookups = Lookups(finder, lookups, health, self._counts, deadline=deadline, conclude=self._conclude)
         self._checks = Checks(store, lookups, health, deadline=deadline, clock=clock)
         self._holdings = Holdings(self._give_back)
+        self._flights = Flights(self._holdings)
         self._asks: dict[str, Ask] = {}
         self._current: Ask | None = None
         self._mirror: set[str] = set()
         """What vLLM's local cache holds. A hint: /reset_encoder_cache empties that cache and tells no connector."""
         self._spoilt: set[str] = set()
         """In the local cache, but a worker failed to load it: vLLM does not ask for it again, so we load it again."""
-        self._loads: dict[Key, Load] = {}
         self._republish: set[str] = set()
         self._unavailable: set[str] = set()
         self._raised: Mapping[str, int] = {} if raised is None else raised
         self._told: dict[str, int] = {}
-        self._planned = 0
-        self._accounted = 0
-        self._steps: deque[tuple[int, tuple[Key, ...]]] = deque()
 
     @property
     def held(self) -> int:
@@ -159,30 +156,24 @@ class SchedulerSide:
         A step without tokens runs no model, and model runner V1 does not even show it to the connector: loads wait.
         """
         now = self._clock()
-        self._planned += 1
         self._lookups.settle(now)
         self._republish |= self._checks.settle(now)
         for identifier in freed:
             self._mirror.discard(identifier)
             self._spoilt.discard(identifier)
         self._upkeep.step(now)
+        number, loads = self._flights.plan(carrying=scheduled_tokens > 0)
         if not scheduled_tokens:
-            return Step(self._planned, (), (), self._counters)
-        loads, self._loads = self._loads, {}
+            return Step(number, (), (), self._counters)
         republish, self._republish = self._republish, set()
-        for key in loads:
-            self._holdings.hold(key, self._planned)
-            self._holdings.drop(key, QUEUED)
-        if loads:
-            self._steps.append((self._planned, tuple(loads)))
-        return Step(self._planned, tuple(loads.values()), tuple(sorted(republish)), self._counters)
+        return Step(number, loads, tuple(sorted(republish)), self._counters)
 
     def account(self) -> set[str]:
         """Take note that one more step's output arrived; return the requests that cannot be served.
 
-        vLLM asks once in each `update_from_output`, and outputs arrive in the order in which steps were planned.
+        vLLM asks once in each `update_from_output`.
         """
-        self._account_up_to(self._accounted + 1)
+        self._flights.account()
         unavailable, self._unavailable = self._unavailable, set()
         if unavailable:
             self._counts.add("unavailable_requests", len(unavailable))
@@ -190,7 +181,7 @@ class SchedulerSide:
 
     def acknowledge(self, number: int, failed: Iterable[str]) -> None:
         """Take note that the workers ran this step, and of loads that failed: what is in their place is no answer."""
-        self._account_up_to(number)
+        self._flights.account(number)
         spoilt = set(failed)
         if spoilt:
             self._spoilt |= spoilt
@@ -270,8 +261,7 @@ class SchedulerSide:
         self._counts.observe("load_seconds", outcome.seconds)
 
     def _queue(self, key: Key) -> None:
-        self._loads[key] = self._holdings.load(key)
-        self._holdings.hold(key, QUEUED)
+        self._flights.queue(key)
         self._counts.add("loads")
 
     def _let_go(self, known: Ask, want: Want) -> None:
@@ -289,13 +279,6 @@ class SchedulerSide:
             self._checks.start(known.keys[identifier], now)
         self._republish |= self._checks.settle(now)
         return self._consumer or identifier not in self._checks
-
-    def _account_up_to(self, number: int) -> None:
-        self._accounted = max(self._accounted, min(number, self._planned))
-        while self._steps and self._steps[0][0] <= self._accounted:
-            step, keys = self._steps.popleft()
-            for key in keys:
-                self._holdings.drop(key, step)
 
     def _give_back(self, source: Copy | Pin) -> None:
         if isinstance(source, Pin):
