@@ -49,6 +49,14 @@ class InvalidRequestError(ProxyError):
     code = "invalid_request"
 
 
+class MalformedRequestError(ProxyError):
+    """The bytes are no request of HTTP/1.1 that all readers would read alike; the connection is closed."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = "malformed_http"
+
+
 class NotFoundError(ProxyError):
     """The path is not one that the proxy serves."""
 
@@ -73,12 +81,28 @@ class MethodNotAllowedError(ProxyError):
         return {**super().headers(), "allow": self._allowed}
 
 
+class SlowRequestError(ProxyError):
+    """The head did not come in time, or the body stood still."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "request_too_slow"
+
+
 class BodyTooLargeError(ProxyError):
     """The body is larger than `spec.proxy.media.maxBodySize`."""
 
     status = 413
     type = "invalid_request_error"
     code = "body_too_large"
+
+
+class UriTooLongError(ProxyError):
+    """The request line is longer than any that is needed here."""
+
+    status = 414
+    type = "invalid_request_error"
+    code = "uri_too_long"
 
 
 class UnsupportedEncodingError(ProxyError):
@@ -89,6 +113,22 @@ class UnsupportedEncodingError(ProxyError):
     code = "unsupported_encoding"
 
 
+class ExpectationFailedError(ProxyError):
+    """`Expect` asks for something else than 100-continue."""
+
+    status = 417
+    type = "invalid_request_error"
+    code = "expectation_failed"
+
+
+class HeadTooLargeError(ProxyError):
+    """The head is too large, or has too many fields."""
+
+    status = 431
+    type = "invalid_request_error"
+    code = "head_too_large"
+
+
 class OverloadedError(ProxyError):
     """As many requests as `spec.proxy.limits.maxInFlight`, or as large ones as memory allows, are in flight."""
 
@@ -96,6 +136,22 @@ class OverloadedError(ProxyError):
     type = "rate_limit_error"
     code = "too_many_requests"
     retry_after = RETRY_SOON_SECONDS
+
+
+class UnknownMethodError(ProxyError):
+    """The method is none that HTTP defines."""
+
+    status = 501
+    type = "invalid_request_error"
+    code = "unknown_method"
+
+
+class UnknownTransferCodingError(ProxyError):
+    """The body comes in a transfer coding other than chunked."""
+
+    status = 501
+    type = "invalid_request_error"
+    code = "unknown_transfer_coding"
 
 
 class UnavailableError(ProxyError):
@@ -134,3 +190,11 @@ class RequestTimeoutError(ProxyError):
     status = 504
     type = "server_error"
     code = "request_timeout"
+
+
+class UnsupportedVersionError(ProxyError):
+    """The request is of another version of HTTP than 1.1 and 1.0."""
+
+    status = 505
+    type = "invalid_request_error"
+    code = "unsupported_http_version"

@@ -7,7 +7,8 @@ import asyncio
 import logging
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from epd.api.names import Role
@@ -15,6 +16,7 @@ from epd.proxy.connectors import SHARING, Connector
 from epd.proxy.identifiers import HashAlgorithm
 from epd.proxy.media import MediaPolicy
 from epd.proxy.process import serve
+from epd.proxy.routes import OPENABLE
 from epd.proxy.settings import (
     NO_SERVERS,
     Drain,
@@ -24,6 +26,7 @@ from epd.proxy.settings import (
     parse_bytes,
     parse_domains,
     parse_duration,
+    parse_origins,
     parse_roles,
     parse_servers,
 )
@@ -52,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if settings.debug:
         # ours alone: libraries would log bodies and tokens
         logging.getLogger("epd").setLevel(logging.DEBUG)
-    asyncio.run(serve(settings))
+    _run(serve(settings))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -99,6 +102,24 @@ def _add_ports(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--host", default=every_address, help="address of both ports (default %(default)s)")
     group.add_argument("--port", type=int, default=8000, help="data port (default %(default)s)")
     group.add_argument("--admin-port", type=int, default=9090, help="health, metrics, topology (default %(default)s)")
+    group.add_argument("--uds", type=Path, metavar="PATH", help="unix socket for the data port, in place of TCP")
+    group.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain of the data port, in PEM")
+    group.add_argument("--tls-key", type=Path, metavar="FILE", help="its key; both are read again when they change")
+    group.add_argument(
+        "--allowed-origins",
+        type=_typed(parse_origins),
+        default=frozenset(),
+        metavar="ORIGINS",
+        help='comma-separated origins of web pages that may read answers, "*" for any (default: none)',
+    )
+    group.add_argument(
+        "--open-route",
+        action="append",
+        choices=sorted(OPENABLE),
+        default=[],
+        dest="opened_routes",
+        help="serve a route that is closed by default; may be given more than once",
+    )
     group.add_argument("--suspended", action="store_true", help='answer every request with 503 "suspended"')
     _duration(group, "--drain-delay", Drain().delay_seconds, "accept requests for this long after SIGTERM")
     _duration(group, "--drain-timeout", Drain().timeout_seconds, "then let requests end for this long")
@@ -204,6 +225,8 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         parser.error(str(error))
     if len({member.name for member in members}) < len(members):
         parser.error("a server is given twice")
+    if (args.tls_cert is None) != (args.tls_key is None):
+        parser.error("--tls-cert and --tls-key belong together")
     return Settings(
         host=args.host,
         port=args.port,
@@ -233,7 +256,22 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         drain=Drain(delay_seconds=args.drain_delay, timeout_seconds=args.drain_timeout),
         suspended=args.suspended,
         debug=args.debug,
+        uds=args.uds,
+        tls_certificate=args.tls_cert,
+        tls_key=args.tls_key,
+        allowed_origins=args.allowed_origins,
+        opened_routes=frozenset(args.opened_routes),
     )
+
+
+def _run(main: Coroutine[None, None, None]) -> None:
+    """Run on uvloop where it exists, which is on CPython for Linux and macOS; elsewhere on asyncio's own loop."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
 
 
 def _typed(parse: Callable[[str], T]) -> Callable[[str], T]:

@@ -6,6 +6,7 @@ Decides nothing about requests.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 from contextlib import AsyncExitStack
@@ -18,18 +19,20 @@ from epd.proxy.apiserver import KubernetesPods, connection
 from epd.proxy.bodies import Bodies, room_for_bodies
 from epd.proxy.client import HttpTransport
 from epd.proxy.exchange import Exchange
+from epd.proxy.listening import Listener
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Members
 from epd.proxy.probe import Prober
 from epd.proxy.routing import InFlight
 from epd.proxy.server import DataPort
 from epd.proxy.settings import Settings
+from epd.proxy.tls import Certificate
 from epd.proxy.watch import follow
 
 log = logging.getLogger(__name__)
 
 CLEANUP_SECONDS = 1.0
-"""What handlers get to end after the drain's timeout has run out."""
+"""What clients get to read the last bytes of their answers after the drain."""
 
 
 async def serve(settings: Settings) -> None:
@@ -60,8 +63,10 @@ async def serve(settings: Settings) -> None:
             settings=settings, members=members, load=load, metrics=metrics, exchange=exchange, data_port=data_port
         )
         following = await _follow_engines(settings, stack, transport, members, metrics)
-        admin = await _listen(stack, admin_port.application(), settings.host, settings.admin_port, "admin")
-        data = await _listen(stack, data_port.application(), settings.host, settings.port, "data")
+        admin = await _listen_admin(stack, admin_port.application(), settings)
+        data = await _listen(stack, data_port, settings)
+        # what is there now stays: no collection needs to look at it again
+        gc.freeze()
         await _first_of(following, asyncio.create_task(stopping.wait()))
         if following.done():
             # a proxy that no longer learns of its engines must not live on
@@ -85,29 +90,37 @@ async def _follow_engines(
     return task
 
 
-async def _listen(stack: AsyncExitStack, app: web.Application, host: str, port: int, name: str) -> web.BaseSite:
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        handler_cancellation=True,
-        shutdown_timeout=CLEANUP_SECONDS,
-        # compressed bodies are refused, so none may grow before that
-        auto_decompress=False,
-    )
+async def _listen_admin(stack: AsyncExitStack, app: web.Application, settings: Settings) -> web.BaseSite:
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLEANUP_SECONDS)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
-    site = web.TCPSite(runner, host, port)
+    site = web.TCPSite(runner, settings.host, settings.admin_port)
     await site.start()
-    log.info("%s port listens on %s", name, " ".join(f"{address[0]}:{address[1]}" for address in runner.addresses))
+    log.info("admin port listens on %s", " ".join(f"{address[0]}:{address[1]}" for address in runner.addresses))
     return site
 
 
-async def _drain(settings: Settings, data_port: DataPort, site: web.BaseSite, hurried: asyncio.Event) -> None:
+async def _listen(stack: AsyncExitStack, data_port: DataPort, settings: Settings) -> Listener:
+    certificate = None
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        certificate = Certificate(chain=settings.tls_certificate, key=settings.tls_key)
+        stack.callback(asyncio.create_task(certificate.follow()).cancel)
+    listener = Listener(data_port, context=certificate.context if certificate is not None else None)
+    stack.push_async_callback(listener.close, CLEANUP_SECONDS)
+    if settings.uds is not None:
+        await listener.listen_on_path(settings.uds)
+    else:
+        await listener.listen(settings.host, settings.port)
+    log.info("data port listens on %s", " ".join(listener.addresses))
+    return listener
+
+
+async def _drain(settings: Settings, data_port: DataPort, listener: Listener, hurried: asyncio.Event) -> None:
     data_port.draining = True
     log.info("draining: not ready, accepting for %g s more", settings.drain.delay_seconds)
     hurry = asyncio.create_task(hurried.wait())
     await _first_of(hurry, seconds=settings.drain.delay_seconds)
-    await site.stop()
+    listener.stop()
     await _first_of(hurry, asyncio.create_task(data_port.idle.wait()), seconds=settings.drain.timeout_seconds)
     if data_port.in_flight:
         log.warning("%d requests are broken off", data_port.in_flight)

@@ -1,6 +1,6 @@
-"""The data port: HTTP in, `Exchange` behind it, HTTP out. aiohttp glue without decisions about engines.
+"""The data port: judges heads, takes bodies in, has `Exchange` answer. Makes no decision about engines.
 
-Routes are an allow-list: what is not in `ROUTES` never reaches an engine.
+Routes are an allow-list (`routes.py`): what is not in it never reaches an engine.
 """
 
 from __future__ import annotations
@@ -8,215 +8,256 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import secrets
 import time
-import uuid
-from contextlib import ExitStack
+from itertools import count
 from typing import Final
 
-from aiohttp import web
-
 from epd.proxy.bodies import Bodies, Share
+from epd.proxy.cors import Cors
 from epd.proxy.errors import (
     BodyTooLargeError,
     InvalidRequestError,
-    MethodNotAllowedError,
-    NotFoundError,
     OverloadedError,
     ProxyError,
-    RequestTimeoutError,
     SuspendedError,
     UnavailableError,
     UnsupportedEncodingError,
 )
 from epd.proxy.exchange import Exchange
+from epd.proxy.head import Head
+from epd.proxy.intake import Intake
 from epd.proxy.metrics import Metrics
 from epd.proxy.prefill import Arrival
-from epd.proxy.requests import (
-    CHAT_PATH,
-    COMPLETIONS_PATH,
-    MODELS_PATH,
-    ParsedRequest,
-    parse_chat,
-    parse_completion,
-)
+from epd.proxy.routes import Handling, Match, find, no_route
 from epd.proxy.settings import Settings
-from epd.proxy.transport import Reply, TransportError
+from epd.proxy.transport import Reply
 
 log = logging.getLogger(__name__)
 
-HEALTH_PATHS: Final = frozenset({"/health", "/healthz"})
-ROUTES: Final = {CHAT_PATH: "POST", COMPLETIONS_PATH: "POST", MODELS_PATH: "GET", "/health": "GET", "/healthz": "GET"}
+OTHER_ROUTE: Final = "other"
 FORWARDED: Final = ("authorization", "traceparent", "tracestate", "baggage")
 """Headers of a client that engines see. Rank headers (X-data-parallel-rank) and everything else stay here."""
-GRACE_SECONDS: Final = 1.0
-"""What is left to send an answer that came at the last moment, or the refusal that the time is over."""
+UNWANTED_LIMIT: Final = 64 << 10
+"""Bytes of a body that come with a request that has no use for one; they are dropped."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 """A request id becomes part of vLLM's own and goes into logs."""
 
 
+class RequestIds:
+    """Ids that no other process gives: 64 random bits of this one, and a number. They are no secrets."""
+
+    def __init__(self) -> None:
+        self._process = secrets.token_hex(8)
+        self._numbers = count()
+
+    def given_or_new(self, given: str | None) -> str:
+        """The client's own id if it can do no harm, else a new one."""
+        if given is not None and _REQUEST_ID.fullmatch(given):
+            return given
+        return f"{self._process}{next(self._numbers):016x}"
+
+
 class DataPort:
-    """Handles clients. `draining` makes answers close connections; `idle` is set while no request is in flight."""
+    """Stands behind the clients' connections.
+
+    `draining` makes answers close them; `idle` is set while no request for an engine's work is in flight.
+    """
 
     def __init__(self, *, settings: Settings, exchange: Exchange, metrics: Metrics, bodies: Bodies) -> None:
-        self._settings = settings
-        self._bodies = bodies
-        self._exchange = exchange
-        self._metrics = metrics
+        self.settings = settings
+        self.bodies = bodies
+        self.exchange = exchange
+        self.metrics = metrics
+        self.cors = Cors(settings.allowed_origins)
+        self.ids = RequestIds()
         self.in_flight = 0
         self.draining = False
         self.idle = asyncio.Event()
         self.idle.set()
 
-    def application(self) -> web.Application:
-        """The application to serve on the data port."""
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self.handle)
-        return app
+    def turn(self, head: Head) -> RequestTurn:
+        """Take a request."""
+        return RequestTurn(self, head)
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer one request, whatever it is."""
-        arrived = time.monotonic()
-        deadline = arrived + self._settings.limits.request_seconds
-        client_id = request.headers.get("x-request-id", "")
-        request_id = client_id if _REQUEST_ID.fullmatch(client_id) else uuid.uuid4().hex
-        route = request.path if request.path in ROUTES else "other"
-        with ExitStack() as held:
-            try:
-                reply = await self._reply(request, request_id, arrived, deadline, held)
-                if reply.stream is not None:
-                    held.callback(reply.stream.close)
-            except ProxyError as error:
-                log.debug("%s %s: %s %s", request_id, route, error.status, error.message)
-                reply = Reply(status=error.status, headers=error.headers(), body=error.body())
-            except asyncio.CancelledError:
-                self._metrics.client_left()
-                raise
-            except Exception:
-                log.exception("%s %s failed", request_id, route)
-                defect = ProxyError("the proxy failed; its log says more under this request's id")
-                reply = Reply(status=defect.status, headers=defect.headers(), body=defect.body())
-            self._metrics.request(route=route, code=reply.status)
-            reply.headers["x-request-id"] = request_id
-            return await self._send(request, reply, deadline)
+    def refuse(self, error: ProxyError) -> Reply:
+        """Answer what is no request."""
+        return self.reply_with(error, route=OTHER_ROUTE, request_id=self.ids.given_or_new(None))
 
-    async def _reply(
-        self, request: web.Request, request_id: str, arrived: float, deadline: float, held: ExitStack
-    ) -> Reply:
-        self._check_route(request)
-        if request.path in HEALTH_PATHS:
-            return self._health()
-        if self._settings.suspended:
-            raise SuspendedError("the EPDDeployment is suspended (spec.suspend)")
-        headers = _forwarded(request)
-        if request.path == MODELS_PATH:
-            return await self._exchange.models(headers=headers)
-        limit = self._settings.limits.max_in_flight
+    def reply_with(self, error: ProxyError, *, route: str, request_id: str) -> Reply:
+        """Answer with `error`."""
+        log.debug("%s %s: %s %s", request_id, route, error.status, error.message)
+        reply = Reply(status=error.status, headers=error.headers(), body=error.body())
+        return self.counted(reply, route=route, request_id=request_id)
+
+    def counted(self, reply: Reply, *, route: str, request_id: str) -> Reply:
+        """Count a reply that is about to be sent, and give it the request's id."""
+        self.metrics.request(route=route, code=reply.status)
+        reply.headers["x-request-id"] = request_id
+        return reply
+
+    def enter(self) -> None:
+        """A request for an engine's work is in flight. Raises OverloadedError."""
+        limit = self.settings.limits.max_in_flight
         if self.in_flight >= limit:
             raise OverloadedError(f"{limit} requests are in flight (spec.proxy.limits.maxInFlight)")
         self.in_flight += 1
-        self.idle.clear()
-        held.callback(self._leave)
-        # until the head of the answer is there: a stream needs its request no longer
-        with self._bodies.share() as share:
-            # not kept in a name: the bytes as they came are let go once they are parsed
-            parsed = self._parse(request.path, await self._read(request, deadline, share))
-            return await self._exchange.answer(
-                Arrival(
-                    path=request.path,
-                    request=parsed,
-                    request_id=request_id,
-                    headers=headers,
-                    arrived=arrived,
-                    deadline=deadline,
-                )
-            )
+        if self.in_flight == 1:
+            self.idle.clear()
 
-    def _parse(self, path: str, body: bytearray) -> ParsedRequest:
-        return parse_chat(body, policy=self._settings.media) if path == CHAT_PATH else parse_completion(body)
-
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """One is over."""
         self.in_flight -= 1
         if not self.in_flight:
             self.idle.set()
 
-    def _check_route(self, request: web.Request) -> None:
-        method = ROUTES.get(request.path)
-        if method is None or request.rel_url.raw_path != request.path:
-            routes = ", ".join(f"{verb} {path}" for path, verb in ROUTES.items())
-            raise NotFoundError(f"no route {request.path}; there are {routes}")
-        if request.method != method:
-            raise MethodNotAllowedError(f"{request.path} takes {method}", allowed=method)
-
-    def _health(self) -> Reply:
-        if self._settings.suspended:
-            raise SuspendedError("the EPDDeployment is suspended (spec.suspend)")
-        if not self._exchange.can_answer():
+    def health(self) -> Reply:
+        """Answer whether a request could be answered. Raises ProxyError."""
+        if not self.exchange.can_answer():
             raise UnavailableError("no engine of the prefill side is ready")
         return Reply(status=200, headers={"content-type": "application/json"}, body=b'{"status":"ok"}')
 
-    async def _read(self, request: web.Request, deadline: float, share: Share) -> bytearray:
-        encoding = request.headers.get("content-encoding", "identity")
+
+class RequestTurn:
+    """One request, from its head to the end of its reply."""
+
+    __slots__ = (
+        *("_arrived", "_entered", "_forwarded", "_intake", "_match", "_port", "_preflight", "_request_id", "_share"),
+        *("_unwanted", "deadline", "head"),
+    )
+
+    def __init__(self, port: DataPort, head: Head) -> None:
+        self.head = head
+        self._port = port
+        self._arrived = time.monotonic()
+        self.deadline = self._arrived + port.settings.limits.request_seconds
+        self._request_id = port.ids.given_or_new(head.headers.get("x-request-id"))
+        self._match: Match | None = None
+        self._preflight: Reply | None = None
+        self._entered = False
+        self._share: Share | None = None
+        self._intake: Intake | None = None
+        self._unwanted = 0
+        self._forwarded: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """Judge the head: route, method, and whether there is room. Raises ProxyError."""
+        head, port = self.head, self._port
+        opened = port.settings.opened_routes
+        if head.method == "OPTIONS":
+            self._preflight = port.cors.preflight(head.headers)
+        if self._preflight is not None:
+            find(head.headers["access-control-request-method"], head.target, opened=opened)
+            return self._check_unwanted(head.length or 0)
+        self._match = match = find(head.method, head.target, opened=opened)
+        if port.settings.suspended:
+            raise SuspendedError("the EPDDeployment is suspended (spec.suspend)")
+        self._forwarded = _forwarded(head.headers)
+        if match.route.handling is Handling.STORED:
+            raise no_route(head.path)
+        if match.route.parse is None:
+            return self._check_unwanted(head.length or 0)
+        port.enter()
+        self._entered = True
+        encoding = head.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             raise UnsupportedEncodingError(f"a body with content-encoding {encoding} can't be read; send it plain")
-        body = bytearray()
-        self._admit(request.content_length or 0, share)
+        self._share = port.bodies.share()
+        self._intake = Intake(
+            share=self._share,
+            limit=port.settings.limits.max_body_bytes,
+            algorithm=port.settings.media.hash_algorithm,
+            length=head.length,
+        )
+        return None
+
+    def feed(self, data: bytes) -> None:
+        """Take part of the body. Raises ProxyError."""
+        if self._intake is not None:
+            self._intake.feed(data)
+        else:
+            self._unwanted += len(data)
+            self._check_unwanted(self._unwanted)
+
+    async def answer(self) -> Reply:
+        """Answer; every failure is a reply."""
         try:
-            async with asyncio.timeout(deadline - time.monotonic()):
-                while chunk := await request.content.readany():
-                    body += chunk
-                    self._admit(len(body), share)
-        except TimeoutError:
-            raise RequestTimeoutError("the body did not arrive within spec.proxy.timeouts.request") from None
-        except web.RequestPayloadError as error:
-            raise InvalidRequestError(f"the body can't be read: {error}") from None
-        return body
+            reply = await self._answer()
+        except ProxyError as error:
+            return self.refuse(error)
+        except Exception:
+            log.exception("%s %s failed", self._request_id, self._route)
+            return self.refuse(ProxyError("the proxy failed; its log says more under this request's id"))
+        self._release()
+        return self._complete(self._port.counted(reply, route=self._route, request_id=self._request_id))
 
-    def _admit(self, size: int, share: Share) -> None:
-        limit = self._settings.limits.max_body_bytes
-        if size > limit:
-            raise BodyTooLargeError(f"the body is larger than {limit} bytes (spec.proxy.media.maxBodySize)")
-        if size > share.size:
-            share.grow(size)
+    def refuse(self, error: ProxyError) -> Reply:
+        """Answer with `error`."""
+        self._release()
+        return self._complete(self._port.reply_with(error, route=self._route, request_id=self._request_id))
 
-    async def _send(self, request: web.Request, reply: Reply, deadline: float) -> web.StreamResponse:
-        """Send the reply to its end; a stream that breaks ends without its last chunk, so none takes it for whole.
+    def end(self, *, left: bool) -> None:
+        """Let go of everything."""
+        if left:
+            self._port.metrics.client_left()
+        self._release()
+        if self._entered:
+            self._port.leave()
 
-        The deadline holds here too: a client that does not read must not keep its place for ever.
-        """
-        response = web.StreamResponse(status=reply.status, headers=reply.headers)
-        if self.draining:
-            response.force_close()
-        if reply.stream is None:
-            response.content_length = len(reply.body)
-        try:
-            async with asyncio.timeout(deadline + GRACE_SECONDS - time.monotonic()):
-                await self._write(request, response, reply)
-        except TransportError as error:
-            log.debug("a stream broke: %s", error)
-            if request.transport is not None:
-                request.transport.close()
-        except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
-        except (asyncio.CancelledError, ConnectionError):
-            self._metrics.client_left()
-            raise
-        return response
+    async def _answer(self) -> Reply:
+        port, match = self._port, self._match
+        if self._preflight is not None:
+            return self._preflight
+        assert match is not None  # noqa: S101 - for the type checker: `begin` has found it
+        if match.route.handling is Handling.HEALTH:
+            return port.health()
+        if match.route.parse is None or self._intake is None:
+            return await port.exchange.models(headers=self._forwarded)
+        # in no name of its own: the bytes as they came are let go once they are parsed
+        lifted, self._intake = self._intake.lifted(), None
+        parsed = match.route.parse(lifted, policy=port.settings.media)
+        del lifted
+        return await port.exchange.answer(
+            Arrival(
+                path=match.target,
+                request=parsed,
+                request_id=self._request_id,
+                headers=self._forwarded,
+                arrived=self._arrived,
+                deadline=self.deadline,
+            )
+        )
 
-    async def _write(self, request: web.Request, response: web.StreamResponse, reply: Reply) -> None:
-        await response.prepare(request)
-        if reply.stream is None:
-            # a HEAD is answered without a body, but with its length
-            await response.write_eof(b"" if request.method == "HEAD" else reply.body)
-            return
-        while chunk := await reply.stream.read_chunk():
-            await response.write(chunk)
-        await response.write_eof()
+    @property
+    def _route(self) -> str:
+        return self._match.route.path if self._match is not None else OTHER_ROUTE
+
+    def _complete(self, reply: Reply) -> Reply:
+        if "origin" in self.head.headers:
+            reply.headers.update(self._port.cors.headers(self.head.headers))
+        return reply
+
+    def _check_unwanted(self, size: int) -> None:
+        if size > UNWANTED_LIMIT:
+            raise BodyTooLargeError(f"{self.head.method} {self._route} takes no body")
+
+    def _release(self) -> None:
+        """Give the body's share of the memory back; a stream needs its request no longer."""
+        self._intake = None
+        if self._share is not None:
+            self._share.release()
 
 
-def _forwarded(request: web.Request) -> dict[str, str]:
-    headers = {name: request.headers[name] for name in FORWARDED if name in request.headers}
-    for name, value in headers.items():
+def _forwarded(headers: dict[str, str]) -> dict[str, str]:
+    """What engines may see. Raises InvalidRequestError."""
+    named = headers.get("connection", "").lower()
+    forwarded = {}
+    for name in FORWARDED:
+        value = headers.get(name)
+        # RFC 9110 section 7.6.1: what Connection names is meant for this hop alone
+        if value is None or (named and name in named.replace(" ", "").split(",")):
+            continue
         if not value.isascii():
             raise InvalidRequestError(f"header {name} must be ASCII")
-    return headers
+        forwarded[name] = value
+    return forwarded

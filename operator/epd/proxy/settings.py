@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from epd.api.names import Role
@@ -81,6 +82,15 @@ class Settings:
     drain: Drain = field(default_factory=Drain)
     suspended: bool = False
     debug: bool = False
+    uds: Path | None = None
+    """Path of a unix socket for the data port, in place of TCP."""
+    tls_certificate: Path | None = None
+    """Certificate chain of the data port, in PEM; with `tls_key`."""
+    tls_key: Path | None = None
+    allowed_origins: frozenset[str] = frozenset()
+    """Origins of web pages whose scripts may read answers; `*` for any."""
+    opened_routes: frozenset[str] = frozenset()
+    """Those of the routes that are closed by default (`routes.OPENABLE`) that are there."""
 
     @property
     def encodes(self) -> bool:
@@ -120,6 +130,16 @@ def parse_roles(text: str) -> frozenset[Role]:
 def parse_domains(text: str) -> frozenset[str]:
     """Host names of a comma-separated list, in lower case."""
     return frozenset(part.strip().lower().rstrip(".") for part in text.split(",") if part.strip())
+
+
+def parse_origins(text: str) -> frozenset[str]:
+    """Origins of a comma-separated list, such as `https://chat.example.com`, or `*`. Raises ValueError."""
+    origins = frozenset(part.strip().lower() for part in text.split(",") if part.strip())
+    for origin in origins - {"*"}:
+        parts = urlsplit(origin)
+        if parts.scheme not in ("http", "https") or not parts.netloc or origin != f"{parts.scheme}://{parts.netloc}":
+            raise ValueError(f"{origin!r} is no origin such as https://chat.example.com")
+    return origins
 
 
 def parse_servers(text: str, *, role: Role) -> tuple[Member, ...]:

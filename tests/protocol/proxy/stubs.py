@@ -17,6 +17,7 @@ from epd.proxy.admin import AdminPort
 from epd.proxy.bodies import Bodies
 from epd.proxy.client import HttpTransport
 from epd.proxy.exchange import Exchange
+from epd.proxy.listening import Listener
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member, Members
 from epd.proxy.routing import InFlight
@@ -260,6 +261,9 @@ async def proxy(*engines: StubEngine, room: int | None = None, **fields: Any) ->
         admin_port = AdminPort(
             settings=configured, members=members, load=load, metrics=metrics, exchange=exchange, data_port=data_port
         )
-        http = await _serve(stack, data_port.application())
+        listener = Listener(data_port)
+        stack.push_async_callback(listener.close, 0.1)
+        await listener.listen("127.0.0.1", 0)
+        http = await stack.enter_async_context(aiohttp.ClientSession(f"http://{listener.addresses[0]}"))
         admin = await _serve(stack, admin_port.application())
         yield Proxy(members, load, metrics, data_port, http, admin)

@@ -298,7 +298,7 @@ async def test_refusals_of_the_proxy() -> None:
     e, pd = encoder(), decoder()
     async with proxy(e, pd, limits=Limits(max_body_bytes=4096)) as p:
         table = [
-            (await p.http.post("/v1/embeddings", json={}), 404, "route_not_found"),
+            (await p.http.post("/v1/audio/speech", json={}), 404, "route_not_found"),
             (await p.http.post("/sleep"), 404, "route_not_found"),
             (await p.http.get("/v1//chat/completions"), 404, "route_not_found"),
             (await p.http.get(stubs.CHAT), 405, "method_not_allowed"),

@@ -39,7 +39,13 @@ def post(*headers: bytes, body: bytes = HELLO) -> bytes:
 
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
-    [("GET", CHAT, "POST"), ("OPTIONS", CHAT, "POST"), ("POST", "/v1/models", "GET"), ("PUT", "/health", "GET")],
+    [
+        ("GET", CHAT, "POST"),
+        ("HEAD", CHAT, "POST"),
+        ("OPTIONS", CHAT, "POST"),
+        ("POST", "/v1/models", "GET, HEAD"),
+        ("PUT", "/health", "GET, HEAD"),
+    ],
 )
 async def test_another_method_is_405_and_names_the_right_one(method: str, path: str, allowed: str) -> None:
     pd = decoder()
@@ -61,7 +67,7 @@ async def test_only_exact_paths_are_routes(path: str) -> None:
 
 async def test_the_answer_to_head_has_no_body_so_the_connection_stays_in_step() -> None:
     async with proxy(decoder()) as p:
-        head, writer, reader = await raw(p, b"HEAD /v1/models HTTP/1.1\r\nhost: p\r\n\r\n")
+        head, writer, reader = await raw(p, b"HEAD " + CHAT.encode() + b" HTTP/1.1\r\nhost: p\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 405 ")
         writer.write(b"GET /health HTTP/1.1\r\nhost: p\r\n\r\n")
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
@@ -236,9 +242,9 @@ async def test_a_body_of_unknown_length_counts_as_it_comes() -> None:
     async with proxy(pd, room=300) as p:
 
         async def chunks() -> AsyncIterator[bytes]:
-            before = p.data_port._bodies.taken
+            before = p.data_port.bodies.taken
             yield b" " * 10
-            await until(lambda: p.data_port._bodies.taken == before + 10)
+            await until(lambda: p.data_port.bodies.taken == before + 10)
             yield b" " * 300
 
         first = asyncio.create_task(p.chat(text()))
@@ -248,7 +254,7 @@ async def test_a_body_of_unknown_length_counts_as_it_comes() -> None:
         await p.data_port.idle.wait()
         # alone it is read, and then found to be no JSON
         assert (await p.http.post(CHAT, data=chunks())).status == 400
-        assert p.data_port._bodies.taken == 0
+        assert p.data_port.bodies.taken == 0
 
 
 async def test_a_client_that_leaves_while_it_sends_leaves_nothing_behind() -> None:
@@ -260,7 +266,7 @@ async def test_a_client_that_leaves_while_it_sends_leaves_nothing_behind() -> No
         writer.close()
         await p.data_port.idle.wait()
         assert pd.requests == []
-        assert p.data_port._bodies.taken == 0
+        assert p.data_port.bodies.taken == 0
 
 
 async def test_a_body_that_never_ends_is_504() -> None:
@@ -428,7 +434,7 @@ async def test_no_task_or_connection_is_left_behind() -> None:
             await pd.aborted.wait()
             pd.aborted.clear()
         await until(lambda: len(asyncio.all_tasks()) <= before)
-        assert (p.load.counts(), p.data_port.in_flight, p.data_port._bodies.taken) == ({}, 0, 0)
+        assert (p.load.counts(), p.data_port.in_flight, p.data_port.bodies.taken) == ({}, 0, 0)
         assert p.value("epd_proxy_client_disconnects_total") == 5
 
 

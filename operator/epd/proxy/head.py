@@ -1,0 +1,192 @@
+"""Which heads of HTTP/1.1 requests are acceptable, how each of the others is refused, and how the body is framed.
+
+Pure: bytes in, a `Head` or a ProxyError out. Stricter than RFC 9112 has to be: what two readers could read differently
+is refused, so a request can't be smuggled past one that stands before this proxy. There is no lenient mode.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from epd.proxy.errors import (
+    ExpectationFailedError,
+    HeadTooLargeError,
+    MalformedRequestError,
+    UnknownMethodError,
+    UnknownTransferCodingError,
+    UnsupportedVersionError,
+    UriTooLongError,
+)
+
+HEAD_LIMIT: Final = 32 << 10
+"""Bytes of a head: four times what servers take by default (8 KiB in NGINX and Apache), for large bearer tokens."""
+LINE_LIMIT: Final = 8 << 10
+"""Bytes of a request line; RFC 9112 section 3 asks for 8,000 at least."""
+FIELDS_LIMIT: Final = 100
+"""Header fields, as in Apache; SDKs send about 20."""
+END: Final = b"\r\n\r\n"
+
+_TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_REQUEST_LINE: Final = re.compile(rb"(" + _TOKEN + rb") (/[\x21\x22\x24-\x7e]*|\*) HTTP/([0-9])\.([0-9])\r\n")
+"""Origin form, or the asterisk of OPTIONS. Visible ASCII without `#`: a fragment is never sent."""
+_FIELDS: Final = re.compile(rb"(?:" + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*\r\n)*")
+_NO_TEXT: Final = re.compile(rb"[^\t\x20-\x7e\x80-\xff\r\n]|(?<!\r)\n|\r(?!\n|\Z)")
+"""What stands in no head: control characters, and CR or LF alone."""
+_LENGTH: Final = re.compile(r"[0-9]{1,18}")
+"""18 digits are below 2^63, so no reader can overflow where this one does not."""
+_HOST: Final = re.compile(r"[A-Za-z0-9._~%!$&'()*+,;=:\[\]-]*")
+
+_METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"})
+"""RFC 9110 section 9 and RFC 5789; methods are case-sensitive."""
+_ONCE: Final = frozenset(
+    {"host", "content-length", "transfer-encoding", "authorization", "content-type", "content-encoding", "expect"}
+)
+"""Fields of which two readers could each take another one if there are several."""
+
+
+@dataclass(slots=True)
+class Head:
+    """One head. Header names are lower case, fields of one name are joined (RFC 9110 section 5.3).
+
+    `length` is the body's in bytes: 0 without a body, None where it comes in chunks. `minor` is the version's: 1.0 or
+    1.1. `persistent` says that the client wants to send more on this connection, `expects` that it waits to be told to
+    send the body.
+    """
+
+    method: str
+    target: str
+    path: str
+    headers: dict[str, str]
+    length: int | None
+    minor: int
+    persistent: bool
+    expects: bool
+
+
+def parse_head(data: bytes, end: int) -> Head:
+    """Parse the head `data[:end]`, which ends before the empty line. Raises ProxyError; the connection is to be closed.
+
+    `end` includes the line end of the last field.
+    """
+    method, target, minor, start = _request_line(data, end)
+    if end > HEAD_LIMIT:
+        raise HeadTooLargeError(f"the head is larger than {HEAD_LIMIT} bytes")
+    if _FIELDS.fullmatch(data, start, end) is None:
+        raise MalformedRequestError(_fault(data[start:end]))
+    headers = _headers(data[start:end].decode("latin-1"))
+    host = headers.get("host")
+    if _HOST.fullmatch(host or "") is None:
+        raise MalformedRequestError("the Host field is no host")
+    if host is None and minor:
+        raise MalformedRequestError("the Host field is missing")
+    connection = headers.get("connection")
+    persistent = minor == 1
+    if connection is not None:
+        options = {option.strip(" \t") for option in connection.lower().split(",")}
+        persistent = "close" not in options and (persistent or "keep-alive" in options)
+    expect = headers.get("expect")
+    if expect is not None and expect.lower() != "100-continue":
+        raise ExpectationFailedError("the only expectation that can be met is 100-continue")
+    length = _body_length(headers, minor)
+    return Head(
+        method=method,
+        target=target,
+        path=target.partition("?")[0],
+        headers=headers,
+        length=length,
+        minor=minor,
+        persistent=persistent,
+        # RFC 9110 section 10.1.1: a client of HTTP/1.0 can't expect it, and without a body there is nothing to wait for
+        expects=expect is not None and minor == 1 and length != 0,
+    )
+
+
+def check_part(data: bytes | bytearray, scanned: int) -> None:
+    """Refuse a head that is not complete yet but can't become acceptable. Raises ProxyError.
+
+    Bytes before `scanned` were checked by an earlier call.
+    """
+    line_end = data.find(b"\r\n")
+    if line_end >= 0:
+        if scanned <= line_end + 1:
+            _request_line(bytes(data[: line_end + 2]), line_end + 2)
+    elif len(data) > LINE_LIMIT:
+        raise UriTooLongError(f"the request line is longer than {LINE_LIMIT} bytes")
+    # one byte back: a CR was the last one so far
+    if _NO_TEXT.search(data, max(0, scanned - 1)) is not None:
+        raise MalformedRequestError("the head has a control character, or a line that does not end in CR LF")
+    if len(data) > HEAD_LIMIT:
+        raise HeadTooLargeError(f"the head is larger than {HEAD_LIMIT} bytes")
+
+
+def _request_line(data: bytes, end: int) -> tuple[str, str, int, int]:
+    match = _REQUEST_LINE.match(data, 0, end)
+    line_end = match.end() if match is not None else data.find(b"\r\n", 0, end) + 2
+    if line_end > LINE_LIMIT + 2:
+        raise UriTooLongError(f"the request line is longer than {LINE_LIMIT} bytes")
+    if match is None:
+        if data.startswith(b"PRI * HTTP/2.0\r\n"):
+            raise UnsupportedVersionError("HTTP/2 is not spoken here, only HTTP/1.1 and HTTP/1.0")
+        raise MalformedRequestError("the request line must be a method, a path and HTTP/1.1, with one space between")
+    method, target, major, minor = match.groups()
+    if major != b"1" or minor not in b"01":
+        raise UnsupportedVersionError("only HTTP/1.1 and HTTP/1.0 are spoken here")
+    if method not in _METHODS:
+        raise UnknownMethodError("the method is none of HTTP's")
+    if target == b"*" and method != b"OPTIONS":
+        raise MalformedRequestError("only OPTIONS may have * for a path")
+    return method.decode(), target.decode(), int(minor), line_end
+
+
+def _headers(text: str) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    lines = text.split("\r\n")
+    lines.pop()
+    if len(lines) > FIELDS_LIMIT:
+        raise HeadTooLargeError(f"the head has more than {FIELDS_LIMIT} fields")
+    for line in lines:
+        name, _, value = line.partition(":")
+        name, value = name.lower(), value.strip(" \t")
+        if name in headers:
+            if name in _ONCE:
+                raise MalformedRequestError(f"the field {name} is there twice")
+            value = f"{headers[name]}{'; ' if name == 'cookie' else ', '}{value}"
+        headers[name] = value
+    return headers
+
+
+def _body_length(headers: dict[str, str], minor: int) -> int | None:
+    """RFC 9112 section 6.3, without its second chances."""
+    coding, length = headers.get("transfer-encoding"), headers.get("content-length")
+    if coding is not None:
+        if length is not None:
+            raise MalformedRequestError("a request has Content-Length or Transfer-Encoding, not both")
+        if not minor:
+            raise MalformedRequestError("HTTP/1.0 has no Transfer-Encoding")
+        if coding.lower() == "chunked":
+            return None
+        codings = [name.strip(" \t") for name in coding.lower().split(",")]
+        if codings.pop() != "chunked" or "chunked" in codings:
+            raise MalformedRequestError("the last transfer coding, and no other, must be chunked")
+        raise UnknownTransferCodingError("the only transfer coding that is read is chunked")
+    if length is None:
+        return 0
+    if _LENGTH.fullmatch(length) is None:
+        raise MalformedRequestError("Content-Length is no number of bytes")
+    return int(length)
+
+
+def _fault(fields: bytes) -> str:
+    """What is wrong with the first bad line, for the person who has to find it."""
+    if _NO_TEXT.search(fields) is not None:
+        return "the head has a control character, or a line that does not end in CR LF"
+    for line in fields.split(b"\r\n"):
+        if line[:1] in b" \t":
+            return "a header field is folded over several lines"
+        if b":" not in line:
+            return "a header field has no colon"
+        if _FIELDS.fullmatch(line + b"\r\n") is None:
+            break
+    return "a header field's name is no token, or a space stands before its colon"

@@ -1,0 +1,367 @@
+"""One client's connection: requests in, replies out, in order, by the callbacks of asyncio.Protocol.
+
+Owns order, flow control and time. Never knows what a request means: that is the `Handler`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Final, Protocol, cast
+
+from epd.proxy.errors import ProxyError, RequestTimeoutError, SlowRequestError
+from epd.proxy.framing import CONTINUE
+from epd.proxy.head import Head
+from epd.proxy.reader import RequestReader
+from epd.proxy.sending import ReplySender
+from epd.proxy.transport import Reply
+
+IDLE_SECONDS: Final = 75.0
+"""How long a connection may be silent between requests: NGINX's default, and above the 60 s after which load balancers
+in front (AWS ALB, ingress-nginx) let go of theirs, so that it is they who close."""
+HEAD_SECONDS: Final = 10.0
+"""How long a head may take from its first byte; it fits into a few packets."""
+BODY_SECONDS: Final = 30.0
+"""How long a body may stand still: a sender that has lost packets is back before (RFC 6298 doubles from 1 s)."""
+GRACE_SECONDS: Final = 1.0
+"""What is left to send an answer that came at the last moment, or the refusal that the time is over."""
+READ_AHEAD: Final = 64 << 10
+"""Bytes of later requests that wait while one is answered; beyond it the client's socket is not read."""
+SWALLOW_LIMIT: Final = 64 << 10
+"""Bytes of a refused request's body that are read and dropped so that the connection can be used again."""
+LINGER_LIMIT: Final = 16 << 20
+"""Bytes that are dropped before a close: a socket closed with unread bytes is reset, and its last answer is lost."""
+LINGER_SECONDS: Final = 5.0
+"""How long that may take; NGINX's lingering_timeout."""
+PROBE_SECONDS: Final = 0.1
+"""First pause between probes of a half-closed client; each is twice as long as the last, up to 100 times this one."""
+CLOCK_SECONDS: Final = 0.001
+"""By how much the loop's clock may be behind: uvloop counts milliseconds."""
+
+
+class Turn(Protocol):
+    """One request in the handler's hands, from its head to the last byte of its reply."""
+
+    head: Head
+    deadline: float
+    """Of the monotonic clock, in seconds."""
+
+    def begin(self) -> None:
+        """Judge the head. Raises ProxyError."""
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the body. Raises ProxyError."""
+
+    async def answer(self) -> Reply:
+        """Answer, once the body is whole. Raises nothing but CancelledError."""
+
+    def refuse(self, error: ProxyError) -> Reply:
+        """Answer with `error`, in place of `answer`."""
+
+    def end(self, *, left: bool) -> None:
+        """It is over; `left`: the client went before its reply was complete. Called once."""
+
+
+class Handler(Protocol):
+    """What stands behind connections."""
+
+    draining: bool
+    """Whether replies shall close their connections."""
+
+    def turn(self, head: Head) -> Turn:
+        """A request has come."""
+
+    def refuse(self, error: ProxyError) -> Reply:
+        """Answer what is no request."""
+
+
+class _Stage(Enum):
+    READING = auto()
+    BUSY = auto()
+    """A request is whole and its reply not sent."""
+    LINGERING = auto()
+    """The last reply is sent; what still comes is dropped."""
+    CLOSED = auto()
+
+
+class Connection(asyncio.Protocol):
+    """One connection. `on_lost` is told when it is gone."""
+
+    __slots__ = (
+        *("_at", "_close", "_consuming", "_due", "_eof", "_expects", "_handler", "_linger_left", "_loop", "_on_lost"),
+        *("_paused", "_probe", "_quit", "_reader", "_rest", "_sender", "_stage", "_task", "_timer", "_timer_at"),
+        *("_transport", "_turn"),
+    )
+    _transport: asyncio.Transport
+    _sender: ReplySender
+
+    def __init__(self, handler: Handler, on_lost: Callable[[Connection], None]) -> None:
+        self._handler = handler
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._reader = RequestReader(self)
+        self._stage = _Stage.READING
+        self._rest = b""
+        """What has come and is not read, from `_at` on: part of a head, or requests that wait."""
+        self._at = 0
+        self._consuming = self._paused = self._eof = self._close = self._expects = False
+        self._linger_left = LINGER_LIMIT
+        self._turn: Turn | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._quit = False
+        """Whether it was this side that broke off."""
+        self._due = self._timer_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._probe: asyncio.TimerHandle | None = None
+
+    def close_idle(self) -> None:
+        """Close, if no request has begun; a request that has gets its reply first."""
+        if self._stage is _Stage.READING and not self._reader.in_body and self._at == len(self._rest):
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Break off."""
+        self._quit = True
+        self._transport.abort()
+
+    # callbacks of the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has come."""
+        # uvloop's are none by inheritance
+        self._transport = cast(asyncio.Transport, transport)
+        self._sender = ReplySender(self._transport, self._sent)
+        self._set_due(time.monotonic() + IDLE_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - who broke off is known by other means
+        """The connection is gone."""
+        self._stage = _Stage.CLOSED
+        for timer in (self._timer, self._probe):
+            if timer is not None:
+                timer.cancel()
+        self._rest = b""
+        if self._task is not None:
+            # it ends the turn, when it has let go of everything
+            self._task.cancel()
+        else:
+            self._sender.let_go()
+            self._end_turn(left=not (self._quit or self._sender.broken))
+        self._on_lost(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        if self._stage is _Stage.READING:
+            self._consume(self._rest[self._at :] + data if self._rest else data)
+        elif self._stage is _Stage.BUSY:
+            self._rest, self._at = self._rest[self._at :] + data, 0
+            if len(self._rest) > READ_AHEAD and not self._paused:
+                self._paused = True
+                self._transport.pause_reading()
+        elif self._stage is _Stage.LINGERING:
+            self._linger_left -= len(data)
+            if self._linger_left < 0:
+                self._transport.abort()
+
+    def eof_received(self) -> bool:
+        """The client sends no more. Says whether to keep the other direction, for a reply that is on its way."""
+        self._eof = True
+        if self._stage is not _Stage.BUSY or self._transport.get_extra_info("sslcontext") is not None:
+            # without all of its request there is nothing to answer; and TLS has no half-closed connections in asyncio
+            return False
+        self._ask_whether_it_listens(PROBE_SECONDS)
+        return True
+
+    def pause_writing(self) -> None:
+        """The transport's buffer is full."""
+        self._sender.pause()
+
+    def resume_writing(self) -> None:
+        """The transport's buffer is all but empty."""
+        self._sender.resume()
+
+    # requests
+
+    def _consume(self, data: bytes) -> None:
+        """Read `data`, which begins where the last call stopped, as far as requests can be taken now."""
+        self._consuming = True
+        at = 0
+        while at < len(data) and self._stage is _Stage.READING:
+            try:
+                after = self._reader.step(data, at)
+            except ProxyError as error:
+                self._refuse(error, in_step=False)
+                break
+            if after == at:
+                self._head_goes_on()
+                break
+            at = after
+        self._consuming = False
+        self._rest, self._at = (data, at) if at < len(data) else (b"", 0)
+
+    def head_read(self, head: Head, *, more: bool) -> None:
+        """A request begins."""
+        turn = self._turn = self._handler.turn(head)
+        # RFC 9110 section 10.1.1: a client that sends the body already needs no word
+        self._expects = head.expects and not more
+        try:
+            turn.begin()
+        except ProxyError as error:
+            self._refuse(error)
+            return
+        if head.length != 0:
+            self._set_due(min(turn.deadline, time.monotonic() + BODY_SECONDS))
+            if self._expects:
+                self._expects = False
+                self._transport.write(CONTINUE)
+
+    def body_read(self, piece: bytes) -> None:
+        """Part of its body has come."""
+        turn = self._turn
+        if turn is None:
+            # refused already: what follows is only dropped
+            return
+        try:
+            turn.feed(piece)
+        except ProxyError as error:
+            self._refuse(error)
+            return
+        if self._reader.left != 0:
+            self._set_due(min(turn.deadline, time.monotonic() + BODY_SECONDS))
+
+    def body_complete(self) -> None:
+        """It is whole: have it answered, unless it was refused."""
+        if self._stage is not _Stage.READING:
+            return
+        if self._turn is None:
+            self._next()
+            return
+        self._stage = _Stage.BUSY
+        self._set_due(self._turn.deadline + GRACE_SECONDS)
+        self._task = self._loop.create_task(self._answer(self._turn))
+
+    def _head_goes_on(self) -> None:
+        due = time.monotonic() + HEAD_SECONDS
+        # from its first byte, so what comes later moves nothing
+        if not self._reader.in_body and due < self._due:
+            self._set_due(due)
+
+    async def _answer(self, turn: Turn) -> None:
+        try:
+            reply = await turn.answer()
+        except BaseException:
+            self._end_turn(left=not self._quit)
+            raise
+        finally:
+            self._task = None
+        if self._stage is _Stage.BUSY:
+            chunked = turn.head.minor == 1
+            # HTTP/1.0 has no chunks: its streams end with the connection
+            self._close = self._closes(turn) or not (chunked or reply.stream is None)
+            self._sender.send(reply, bodiless=turn.head.method == "HEAD", chunked=chunked, close=self._close)
+        else:
+            # the client left while the reply was on its way here
+            if reply.stream is not None:
+                reply.stream.close()
+            self._end_turn(left=not self._quit)
+
+    def _refuse(self, error: ProxyError, *, in_step: bool = True) -> None:
+        """Answer before the request is whole. `in_step`: it is known where the next one begins."""
+        turn, left = self._turn, self._reader.left
+        reply = self._handler.refuse(error) if turn is None else turn.refuse(error)
+        swallows = in_step and left is not None and left <= SWALLOW_LIMIT and not self._expects
+        self._close = turn is None or not swallows or self._closes(turn)
+        self._sender.refuse(reply, bodiless=turn is not None and turn.head.method == "HEAD", close=self._close)
+        self._end_turn(left=False)
+        if self._close:
+            self._linger()
+        else:
+            self._set_due(time.monotonic() + LINGER_SECONDS)
+
+    def _closes(self, turn: Turn) -> bool:
+        return not turn.head.persistent or self._handler.draining
+
+    def _sent(self) -> None:
+        """The reply is out."""
+        self._end_turn(left=False)
+        if self._close:
+            self._linger()
+        else:
+            self._next()
+
+    def _end_turn(self, *, left: bool) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.end(left=left)
+
+    def _next(self) -> None:
+        """Turn to the next request, which may be there already."""
+        self._stage = _Stage.READING
+        self._set_due(time.monotonic() + IDLE_SECONDS)
+        if self._consuming:
+            # the loop that called goes on by itself
+            return
+        if self._rest:
+            self._consume(self._rest[self._at :])
+        if self._stage is _Stage.READING:
+            if self._eof:
+                self._transport.close()
+            else:
+                self._read_on()
+
+    def _linger(self) -> None:
+        """Close once the client has seen the reply: bytes that come after a close reset the connection."""
+        self._stage = _Stage.LINGERING
+        self._rest, self._at = b"", 0
+        if self._eof:
+            self._transport.close()
+            return
+        self._set_due(time.monotonic() + LINGER_SECONDS)
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+
+    # time
+
+    def _set_due(self, due: float) -> None:
+        """Look at `due` what has become of the connection. A timer that runs out before is left alone: mostly there is
+        nothing to be done then but to set the next."""
+        self._due = due
+        if self._timer is None or due < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = due
+            self._timer = self._loop.call_at(due, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = time.monotonic() + CLOCK_SECONDS
+        turn = self._turn
+        if now < self._due:
+            self._set_due(self._due)
+        elif self._stage is not _Stage.READING or (self._reader.in_body and turn is None):
+            # a client that does not read, or send what it announced, must not keep its place for ever
+            self.abort()
+        elif turn is not None and now < turn.deadline:
+            self._refuse(SlowRequestError(f"no byte of the body came for {BODY_SECONDS:g} s"), in_step=False)
+        elif turn is not None:
+            late = RequestTimeoutError("the body did not arrive within spec.proxy.timeouts.request")
+            self._refuse(late, in_step=False)
+        elif self._rest:
+            self._refuse(SlowRequestError(f"the head did not arrive within {HEAD_SECONDS:g} s"), in_step=False)
+        else:
+            self._transport.close()
+
+    def _ask_whether_it_listens(self, pause: float) -> None:
+        """A client that sends no more may have left altogether, which looks the same until it is sent something."""
+        turn = self._turn
+        if self._stage is _Stage.BUSY and turn is not None:
+            self._sender.probe(interim=turn.head.minor == 1)
+            following = min(2 * pause, 100 * PROBE_SECONDS)
+            self._probe = self._loop.call_later(pause, self._ask_whether_it_listens, following)
