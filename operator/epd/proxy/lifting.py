@@ -245,4 +245,5 @@ def _is_plain(piece: memoryview) -> bool:
     except UnicodeDecodeError:
         return False
     # the writer's vector code finds control characters, quotes and backslashes faster than any search Python has
-    return len(orjson.dumps(text)) == len(text) + 2
+    # DEL it does not mind, but Python's writer does
+    return len(orjson.dumps(text)) == len(text) + 2 and "\x7f" not in text

@@ -63,11 +63,12 @@ def test_how_a_body_arrives_does_not_matter(size: int) -> None:
 KEPT = {
     "short": FIRST[: RUN - 1],
     "prose": "a base64 text is " + FIRST,
-    "key and value": f"data:image/png;base64 {FIRST}",
+    "no comma": f"data:image/png;base64 {FIRST}",
     "no comma near": "data:" + FIRST,
     "space in front": "data:image/png;base64, " + FIRST,
     "escaped head": "data:image\\png;base64," + FIRST,
     "control character": FIRST + "\x01" + FIRST,
+    "delete character": FIRST + "\x7f" + FIRST,
     "not ASCII": FIRST + "\u00e9",
     "cut off": "",
 }
@@ -75,7 +76,8 @@ KEPT = {
 
 @pytest.mark.parametrize("text", KEPT.values(), ids=KEPT.keys())
 def test_other_texts_are_left_in_place(text: str) -> None:
-    given = body(text) if text else body(FIRST)[:-2]
+    # as JSON has it raw
+    given = body(text).replace(b"\\u007f", b"\x7f") if text else body(FIRST)[:-2]
     for pieces in ([given], [given[: RUN + 9], given[RUN + 9 :]]):
         lifted = lift(*pieces)
         assert (bytes(lifted.skeleton), lifted.payloads) == (given, NOTHING)
