@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from epd.api import names
 from epd.api.types import EPDDeployment
-from epd.collector.apiserver import ApiError
+from epd.collector.endpoint import ApiError
 from epd.topology.model_version import model_version
 from histories.schedule import Schedule
 

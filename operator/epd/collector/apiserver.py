@@ -14,9 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
-from epd.collector.endpoint import ApiError, Endpoint, by_address
-
-__all__ = ["ApiError", "ApiServer", "by_address"]
+from epd.collector.endpoint import ApiError, Endpoint
 
 T = TypeVar("T")
 JSONObject = dict[str, Any]

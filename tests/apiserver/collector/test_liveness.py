@@ -12,8 +12,9 @@ import yaml
 from apiserver.server import ApiServer as Server
 from apiserver.server import Namespace
 from epd.api.types import EPDDeployment
-from epd.collector.apiserver import ApiError, ApiServer, by_address
+from epd.collector.apiserver import ApiServer
 from epd.collector.asking import Asker
+from epd.collector.endpoint import ApiError, by_address
 from epd.collector.inputs import Claim
 from epd.collector.seen import Root
 from epd.manifests.collector_rbac import collector_access
