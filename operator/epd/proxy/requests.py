@@ -7,8 +7,8 @@ than chat is `dialects.py`'s.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -84,6 +84,14 @@ class ParsedRequest:
     def body(self) -> Body:
         """The body for the prefill side."""
         return self.body_with({})
+
+    def with_fields(self, added: Mapping[str, object], *, dropped: Collection[str] = ()) -> ParsedRequest:
+        """The request with other fields at the top of its body. Nothing of its media is read for that."""
+        # not to be guessed, as in Reading
+        hole = f'"{secrets.token_hex(16)}"'.encode()
+        document, exact = read_unbounded(hole.join(self.pieces))
+        kept = {**{name: value for name, value in document.items() if name not in dropped}, **added}
+        return replace(self, pieces=tuple((write_exactly if exact else write)(kept).split(hole)))
 
     def work_key(self, item: MediaItem, *, authorization: str) -> str:
         """Key of encoding `item` for this request: equal keys may share one primer in flight."""

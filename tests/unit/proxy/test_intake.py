@@ -116,6 +116,11 @@ def test_a_large_payload_is_never_copied() -> None:
         assert len(piece) < 1000 or (isinstance(piece, memoryview) and piece.obj is data)
 
 
+def test_a_payload_is_not_copied_for_other_fields_either() -> None:
+    request = parsed(chat(picture(100_000), stream=True)).with_fields({"stream": False})
+    assert lengths(request.body) == [100_000]
+
+
 def test_pieces_of_a_network_are_kept_as_they_came_unless_they_are_small() -> None:
     data = chat(picture(100_000))
     large = [data[start : start + 30_000] for start in range(0, len(data), 30_000)]

@@ -103,6 +103,18 @@ def test_what_stands_for_media_in_an_exact_document_is_known_to_no_client(monkey
     assert marks[1].encode() not in sent
 
 
+@pytest.mark.parametrize("seed", [1, 2**70])
+def test_fields_are_written_into_a_body_beside_its_media(seed: int) -> None:
+    parsed = parse_chat(chat("a", A, B, stream=True, seed=seed, max_tokens=5), policy=POLICY)
+    [message] = json.loads(whole(parsed.body))["messages"]
+    other = parsed.with_fields({"max_tokens": 1, "kv_transfer_params": {"a": None}}, dropped=("stream", "absent"))
+    expected = {"messages": [message], "seed": seed, "max_tokens": 1, "kv_transfer_params": {"a": None}}
+    assert json.loads(whole(other.body)) == expected
+    assert (other.items, other.parts) == (parsed.items, parsed.parts)
+    text = parse_chat(chat("a", seed=seed), policy=POLICY).with_fields({"n": 1})
+    assert json.loads(whole(text.body)) == {"messages": [{"role": "user", "content": ["a"]}], "seed": seed, "n": 1}
+
+
 def test_what_clients_may_not_send_is_stripped() -> None:
     transfer = {"ec_transfer_params": {"x": {}}, "kv_transfer_params": {"remote_host": "h"}}
     text = {"type": "text", "text": "t", "uuid": "u"}
