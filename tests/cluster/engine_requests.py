@@ -21,20 +21,29 @@ _SAMPLE = re.compile(r"vllm:epd_ec_(\w+)\{(.*)\} (\S+)")
 _REASON = re.compile(r'reason="(\w+)"')
 
 
+def primer(items: Mapping[str, str], **extra: Any) -> dict[str, Any]:
+    """The body of what an encoder is asked for pictures (uuid to `data:` URL)."""
+    parts = [{"type": "image_url", "image_url": {"url": url}, "uuid": uuid} for uuid, url in items.items()]
+    return {"model": "tinyvlm", "messages": [{"role": "user", "content": parts}], **extra}
+
+
 def prime(encoder: str, items: Mapping[str, str], **extra: Any) -> dict[str, Metadata]:
     """Let an encoder encode pictures (uuid to `data:` URL); return metadata by the identifier that it reports."""
-    parts = [{"type": "image_url", "image_url": {"url": url}, "uuid": uuid} for uuid, url in items.items()]
-    request = {"model": "tinyvlm", "messages": [{"role": "user", "content": parts}], **extra}
-    response = httpx.post(f"{encoder}/v1/chat/completions", json=request, timeout=120)
+    response = httpx.post(f"{encoder}/v1/chat/completions", json=primer(items, **extra), timeout=120)
     assert response.status_code == 200, response.text
     return {key: told["metadata"] for key, told in (response.json()["ec_transfer_params"] or {}).items()}
 
 
-def ask_with_pixels(engine: str, uuid: str, url: str, **extra: Any) -> Answer:
-    """A chat about one picture, as the proxy sends it when it keeps the pixels."""
+def with_pixels(uuid: str, url: str, **extra: Any) -> dict[str, Any]:
+    """The body of a chat about one picture, as the proxy sends it when it keeps the pixels."""
     request = body([url], **extra)
     request["messages"][0]["content"][1]["uuid"] = uuid
-    return post(engine, request)
+    return request
+
+
+def ask_with_pixels(engine: str, uuid: str, url: str, **extra: Any) -> Answer:
+    """Send `with_pixels`."""
+    return post(engine, with_pixels(uuid, url, **extra))
 
 
 def without_pixels(uuid: str, metadata: Metadata, **extra: Any) -> dict[str, Any]:

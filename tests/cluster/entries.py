@@ -1,10 +1,11 @@
-"""Entries of the Managed connector in a claim's folder, as tests find, damage and forge them.
+"""Entries in a claim's folder, as tests find, damage and forge them: the Managed connector's, and vLLM's own.
 
 Works on files of this machine; asks no engine and no API server.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -22,6 +23,11 @@ def path(store: Path, version: str, identifier: str) -> Path:
     return store.joinpath(version, *layout.entry_name(identifier))
 
 
+def example_path(store: Path, version: str, identifier: str) -> Path:
+    """Where vLLM's ECExampleConnector puts one, with an identifier that stays in the store."""
+    return store / version / identifier / layout.EXAMPLE_ENTRY
+
+
 def read(file: Path) -> tuple[Parsed, bytes]:
     """Header and tensor of a good entry."""
     content = file.read_bytes()
@@ -35,6 +41,18 @@ def write(file: Path, identifier: str, version: str, shape: Shape, payload: byte
     temporary.write_bytes(entry.header(identifier, version, shape, entry.checksum(payload)) + payload)
     temporary.chmod(0o664)
     temporary.rename(file)
+
+
+def seal(file: Path, identifier: str, version: str) -> None:
+    """Give an entry of ECExampleConnector, which has a tensor alone, our header, so that `DAMAGE` fits it.
+
+    That connector reads the tensor and nothing else, so it takes the entry as it takes its own.
+    """
+    content = file.read_bytes()
+    offset = entry.payload_offset(content, len(content))
+    told = json.loads(content[entry.LENGTH_BYTES : offset])[entry.TENSOR]
+    rows, width = told["shape"]
+    write(file, identifier, version, Shape(dtype=told["dtype"], rows=rows, width=width), content[offset:])
 
 
 def exchange(file: Path, other: Path) -> None:
@@ -65,9 +83,14 @@ def _fit(tensor: bytes, shape: Shape) -> bytes:
     return (tensor * 2)[: shape.nbytes]
 
 
-def _rows(file: Path) -> None:
+def _fewer_rows(file: Path) -> None:
     rows = read(file)[0].shape.rows
     _forged(file, rows=rows - 1, payload=_fit)
+
+
+def _more_rows(file: Path) -> None:
+    rows = read(file)[0].shape.rows
+    _forged(file, rows=rows + 1, payload=_fit)
 
 
 def _width(file: Path) -> None:
@@ -110,11 +133,15 @@ def _fifo(file: Path) -> None:
     os.mkfifo(file, 0o666)
 
 
+HOSTILE = ("../../../../../../tmp/{}", "/tmp/{}", "/tmp/{}/../{}", "a:{}", "{}\u0000x")
+"""Identifiers, with a mark for {}, that must not become a path as they are."""
+
 DAMAGE: Mapping[str, tuple[Callable[[Path], None], str]] = {
     "absent": (Path.unlink, ""),
     "torn": (_torn, "torn"),
     "empty": (lambda file: os.truncate(file, 0), "empty"),
-    "wrong rows": (_rows, "rows"),
+    "too few rows": (_fewer_rows, "rows"),
+    "too many rows": (_more_rows, "rows"),
     "wrong width": (_width, "width"),
     "wrong dtype": (_dtype, "dtype"),
     "other version": (lambda file: _forged(file, version="v1-other-0123456789ab"), "version"),
