@@ -127,6 +127,8 @@ class HttpTransport:
         return engine
 
     async def _connect(self, engine: _Engine) -> EngineConnection:
+        # it may have been forgotten, and known again, while a stale connection was tried
+        engine = self._engines.setdefault(engine.address, engine)
         factory = partial(EngineConnection, on_free=partial(self._keep, engine), on_lost=partial(self._lost, engine))
         engine.open += 1
         try:

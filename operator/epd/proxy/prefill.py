@@ -18,7 +18,7 @@ from epd.proxy.pods import Member
 from epd.proxy.requests import ParsedRequest, strip_answer
 from epd.proxy.routing import InFlight
 from epd.proxy.stream import HEAD_LIMIT_BYTES, EventFilter, EventTooLargeError, StreamHead, Verdict
-from epd.proxy.transport import Answer, Call, Cause, Reply, Sink, Transport, TransportError
+from epd.proxy.transport import Answer, Body, Call, Cause, Reply, Sink, Transport, TransportError
 
 EVENT_STREAM: Final = "text/event-stream"
 _PASSED_ON: Final = ("content-type", "content-encoding", "retry-after", "cache-control")
@@ -103,7 +103,6 @@ class EngineStream:
         self._last = 0.0
         """When the engine last sent something: all that an event changes; the timer looks at it when it is due."""
         self._timer: asyncio.TimerHandle | None = None
-        self._pulled: PulledBody | None = None
 
     def relay(self, sink: Sink) -> None:
         """Push the events into `sink`."""
@@ -115,13 +114,6 @@ class EngineStream:
         if not self._paused:
             # the head may have been too long to wait for more of it
             self._answer.resume()
-
-    async def read_chunk(self) -> bytes:
-        """Return the next whole events, b"" at the end. Raises TransportError if it breaks off or is silent."""
-        if self._pulled is None:
-            self._pulled = PulledBody(self)
-            self.relay(self._pulled)
-        return await self._pulled.read_chunk()
 
     def write(self, data: bytes) -> None:
         """Take bytes of the engine."""
@@ -191,46 +183,6 @@ class EngineStream:
         self.fail(TransportError(Cause.TIMEOUT, "the engine was silent or the request took too long"))
 
 
-class PulledBody:
-    """A sink that is read from, for a data port that pulls."""
-
-    def __init__(self, stream: EngineStream) -> None:
-        self._stream = stream
-        self._data = bytearray()
-        self._over: TransportError | bool = False
-        self._changed = asyncio.Event()
-
-    async def read_chunk(self) -> bytes:
-        """Return what has come."""
-        self._stream.resume()
-        while not self._data:
-            if isinstance(self._over, TransportError):
-                raise self._over
-            if self._over:
-                return b""
-            self._changed.clear()
-            await self._changed.wait()
-        data = bytes(self._data)
-        self._data.clear()
-        return data
-
-    def write(self, data: bytes) -> None:
-        """Keep bytes; no more than these until they are read."""
-        self._data += data
-        self._changed.set()
-        self._stream.pause()
-
-    def end(self) -> None:
-        """The end is there."""
-        self._over = True
-        self._changed.set()
-
-    def fail(self, error: TransportError) -> None:
-        """It broke off."""
-        self._over = error
-        self._changed.set()
-
-
 class PrefillSide:
     """Makes attempts. `idle_seconds` bounds the silence between two chunks of a stream, once it has begun."""
 
@@ -240,7 +192,7 @@ class PrefillSide:
         self._metrics = metrics
         self._idle_seconds = idle_seconds
 
-    async def attempt(self, arrival: Arrival, member: Member, body: bytes | None = None) -> Attempt:
+    async def attempt(self, arrival: Arrival, member: Member, body: Body | None = None) -> Attempt:
         """Send the request to `member`, with `body` if given. Never raises for what the engine does."""
         call = Call(
             address=member.address,

@@ -17,11 +17,11 @@ from aiohttp import web
 from epd.proxy.admin import AdminPort
 from epd.proxy.apiserver import KubernetesPods, connection
 from epd.proxy.bodies import Bodies, room_for_bodies
-from epd.proxy.client import HttpTransport
 from epd.proxy.exchange import Exchange
 from epd.proxy.listening import Listener
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Members
+from epd.proxy.pool import HttpTransport
 from epd.proxy.probe import Prober
 from epd.proxy.routing import InFlight
 from epd.proxy.server import DataPort

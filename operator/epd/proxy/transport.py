@@ -104,9 +104,6 @@ class Transport(Protocol):
 class ReplyStream(Protocol):
     """The body of a streamed reply, as the data port drives it."""
 
-    async def read_chunk(self) -> bytes:
-        """Return the next bytes for the client, b"" at the end. Raises TransportError."""
-
     def relay(self, sink: Sink) -> None:
         """Push the body into `sink`, beginning within this call. Called once."""
 

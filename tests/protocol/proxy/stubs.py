@@ -15,11 +15,11 @@ from aiohttp import web
 from epd.api.names import Role
 from epd.proxy.admin import AdminPort
 from epd.proxy.bodies import Bodies
-from epd.proxy.client import HttpTransport
 from epd.proxy.exchange import Exchange
 from epd.proxy.listening import Listener
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member, Members
+from epd.proxy.pool import HttpTransport
 from epd.proxy.routing import InFlight
 from epd.proxy.server import DataPort
 from epd.proxy.settings import Settings

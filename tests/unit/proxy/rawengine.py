@@ -75,6 +75,9 @@ class RawEngine:
             await self.behave(peer)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
+        except asyncio.CancelledError:
+            # the test is over; asyncio's streams would complain of it
+            pass
         finally:
             self.finished += 1
             writer.close()
@@ -139,7 +142,7 @@ class Recorder:
 
     def write(self, data: bytes) -> None:
         assert data
-        assert not self.over.done()
+        assert not self.over.done() or self.over.cancelled()
         self.body += data
         self.writes += 1
         if self._answer is not None and self._pause_at is not None and len(self.body) >= self._pause_at:
@@ -147,10 +150,15 @@ class Recorder:
             self._answer.pause()
 
     def end(self) -> None:
-        self.over.set_result(None)
+        self._finish(None)
 
     def fail(self, error: TransportError) -> None:
-        self.over.set_result(error)
+        self._finish(error)
+
+    def _finish(self, error: TransportError | None) -> None:
+        # whoever waits may be cancelled, and about to close what pushes
+        if not self.over.cancelled():
+            self.over.set_result(error)
 
 
 async def until(condition: Callable[[], bool]) -> None:
