@@ -1,0 +1,132 @@
+"""Requests of other dialects than chat, and large ones, over sockets: what encoders and the prefill side get."""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from epd.api.names import Role
+from protocol.proxy.stubs import StubEngine, generate, image, proxy, text
+
+PICTURE = base64.b64encode(random.Random(0).randbytes(300_000)).decode()
+URL = f"data:image/png;base64,{PICTURE}"
+
+
+@dataclass
+class Engine(StubEngine):
+    """An engine that has every route, and notes which are asked for."""
+
+    paths: list[str] = field(default_factory=list)
+
+    async def any(self, request: web.Request) -> web.StreamResponse:
+        self.paths.append(request.path_qs)
+        return await self.chat(request)
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[StubEngine]:
+        app = web.Application(client_max_size=1 << 30)
+        app.router.add_post("/{path:.*}", self.any)
+        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        self.address = f"http://{host}:{port}"
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+
+async def encode(engine: StubEngine, request: web.Request, document: dict[str, Any]) -> web.StreamResponse:
+    """An encoder of one picture, which it names by its content if it is told no name."""
+    [part] = document["messages"][0]["content"]
+    return web.json_response({"ec_transfer_params": {part.get("uuid", "c" * 64): {"item_indices": [0]}}})
+
+
+def engines() -> tuple[Engine, Engine]:
+    return Engine("e0", Role.ENCODE, encode), Engine("pd0", Role.PREFILL_DECODE, generate)
+
+
+def primed(engine: Engine) -> list[Any]:
+    assert engine.paths == ["/v1/chat/completions"]
+    [primer] = engine.requests
+    [message] = primer["messages"]
+    return list(message["content"])
+
+
+async def test_a_large_picture_gets_where_a_small_one_does() -> None:
+    e, pd = engines()
+    async with proxy(e, pd) as served:
+        for _ in range(2):
+            response = await served.chat(text("before"), image(URL), text(";base64,"), model="m")
+            assert response.status == 200
+    [first, second] = pd.requests
+    assert first == second
+    [before, sent, after] = first["messages"][0]["content"]
+    assert (before, after) == (text("before"), text(";base64,"))
+    assert sent == {**image(URL), "uuid": sent["uuid"]}
+    for primer in e.requests:
+        assert primer["messages"][0]["content"] == [sent]
+
+
+RESPONSES = {"model": "m", "input": [{"role": "user", "content": [{"type": "input_image", "image_url": URL}]}]}
+SOURCE = {"type": "base64", "media_type": "image/png", "data": PICTURE}
+MESSAGES = {
+    "model": "m",
+    "max_tokens": 5,
+    "messages": [{"role": "user", "content": [{"type": "image", "source": SOURCE}]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "document"), [("/v1/responses", RESPONSES), ("/v1/messages", MESSAGES)], ids=["responses", "messages"]
+)
+async def test_media_of_other_dialects_are_primed_in_chat_and_go_on_as_they_were(
+    path: str, document: dict[str, Any]
+) -> None:
+    e, pd = engines()
+    async with proxy(e, pd) as served, served.http.post(f"{path}?beta=true", json=document) as response:
+        assert response.status == 200
+        assert (response.headers["x-epd-encode"], response.headers["x-epd-items"]) == ("encoded", "c" * 64)
+    assert primed(e) == [image(URL)]
+    assert pd.paths == [path]
+    [sent] = pd.requests
+    sent.pop("request_id", None)
+    assert sent == document
+
+
+@pytest.mark.parametrize(
+    ("path", "document"),
+    [
+        ("/v1/messages/count_tokens", MESSAGES),
+        ("/tokenize", {"messages": [{"role": "user", "content": [image(URL)]}]}),
+        ("/detokenize", {"tokens": [1, 2]}),
+        ("/v1/embeddings", {"input": [{"role": "user", "content": [image(URL)]}]}),
+        ("/pooling", {"input": "x"}),
+        ("/score", {"queries": "x", "documents": [{"content": [image(URL)]}]}),
+        ("/v2/rerank", {"query": "x", "documents": ["y"]}),
+        ("/v1/completions", {"prompt": "x"}),
+    ],
+)
+async def test_what_needs_no_encoder_goes_to_the_prefill_side_alone(path: str, document: dict[str, Any]) -> None:
+    e, pd = engines()
+    async with proxy(e, pd) as served, served.http.post(path, json=document) as response:
+        assert response.status == 200
+        assert "kv_transfer_params" not in await response.json()
+    assert (e.requests, pd.paths, pd.requests) == ([], [path], [document])
+
+
+@pytest.mark.parametrize("path", ["/invocations", "/inference/v1/generate", "/collective_rpc", "/v1/responses/x/y"])
+async def test_other_routes_reach_no_engine(path: str) -> None:
+    e, pd = engines()
+    async with proxy(e, pd) as served, served.http.post(path, json={}) as response:
+        assert response.status == 404
+        assert (await response.json())["error"]["code"] == "route_not_found"
+    assert (e.paths, pd.paths) == ([], [])
