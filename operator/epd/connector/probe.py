@@ -33,7 +33,7 @@ def progressed() -> None:
 class Task(Generic[T]):
     """One call in a pool. `outcome` and `error` may be read once `done`.
 
-    Made in the scheduler's thread, so of bare locks: an Event costs it 20 us where its code is not in the cache.
+    Made in the scheduler's thread, so of bare locks, which take a tenth of the time that an Event takes to make.
     """
 
     __slots__ = (
