@@ -127,8 +127,6 @@ def _request_line(data: bytes, end: int) -> tuple[str, str, int, int]:
     if line_end > LINE_LIMIT + 2:
         raise UriTooLongError(f"the request line is longer than {LINE_LIMIT} bytes")
     if match is None:
-        if data.startswith(b"PRI * HTTP/2.0\r\n"):
-            raise UnsupportedVersionError("HTTP/2 is not spoken here, only HTTP/1.1 and HTTP/1.0")
         raise MalformedRequestError("the request line must be a method, a path and HTTP/1.1, with one space between")
     method, target, major, minor = match.groups()
     if major != b"1" or minor not in b"01":

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import struct
 from collections.abc import Callable
 from typing import Final
 
@@ -17,6 +19,8 @@ log = logging.getLogger(__name__)
 
 COPY_LIMIT: Final = 64 << 10
 """Bytes of a body up to which it is joined with its head: one copy is cheaper than a second system call."""
+_RESET: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER without time: closing resets the connection (socket(7))."""
 _COMMENT: Final = chunk(b":\n\n")
 """A line of an event stream that clients skip (WHATWG HTML section 9.2.6)."""
 
@@ -88,6 +92,9 @@ class ReplySender:
             self._transport.close()
         else:
             # to a client of HTTP/1.0 an orderly end of the connection is the end of the stream
+            sock = self._transport.get_extra_info("socket")
+            if sock is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._transport.abort()
 
     def pause(self) -> None:

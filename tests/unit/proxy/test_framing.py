@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+
+from epd.proxy.framing import chunk, reply_head
+
+
+def head(status: int = 200, headers: dict[str, str] | None = None, **framing: object) -> list[str]:
+    arguments = {"length": 5, "chunked": False, "close": False, **framing}
+    lines = reply_head(status, headers or {}, **arguments).decode("ascii")  # type: ignore[arg-type] # a table
+    assert lines.endswith("\r\n\r\n")
+    assert lines.count("\n") == lines.count("\r\n")
+    return [line for line in lines.split("\r\n") if not line.startswith(("date:", "server:")) and line]
+
+
+def test_heads() -> None:
+    assert head(headers={"a": "b"}) == ["HTTP/1.1 200 OK", "a: b", "content-length: 5"]
+    assert head(length=None, chunked=True) == ["HTTP/1.1 200 OK", "transfer-encoding: chunked"]
+    assert head(length=None, close=True) == ["HTTP/1.1 200 OK", "connection: close"]
+    assert head(204, length=0) == ["HTTP/1.1 204 No Content"]
+    assert head(499) == ["HTTP/1.1 499 ", "content-length: 5"]
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("a\r\nset-cookie: x", "a%0D%0Aset-cookie: x"),
+        ("a\nb", "a%0Ab"),
+        ("\0", "%00"),
+        ("ü %", "%C3%BC %"),
+        ('a, b;c="d"', 'a, b;c="d"'),
+    ],
+)
+def test_no_value_can_begin_a_field(value: str, written: str) -> None:
+    assert head(headers={"x": value})[1] == f"x: {written}"
+
+
+def test_chunks() -> None:
+    assert chunk(b"x" * 26) == b"1a\r\n" + b"x" * 26 + b"\r\n"
