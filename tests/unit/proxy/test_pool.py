@@ -22,6 +22,13 @@ from epd.proxy.upstream import BATCH_BYTES, EngineConnection
 from unit.proxy.rawengine import CHUNKED, OK, Peer, Recorder, answers, once, raw_engine, until
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No connection grows old or is found stale too late because the machine is slow."""
+    monkeypatch.setattr(pool, "KEEPALIVE_SECONDS", 600)
+    monkeypatch.setattr(pool, "STALE_SECONDS", 600)
+
+
 @pytest.fixture
 async def transport() -> AsyncIterator[HttpTransport]:
     async with HttpTransport() as transport:
@@ -140,15 +147,14 @@ async def test_the_connection_that_was_used_last_is_used_first(transport: HttpTr
 
 async def test_a_connection_that_the_engine_closes_is_dropped(transport: HttpTransport) -> None:
     async with raw_engine(once(OK)) as engine:
-        reconnects = transport.opened
         for number in range(3):
             assert await (await transport.send(engine.call())).read() == b"ok"
             await until(lambda: not transport._connections)
             assert transport._engines == {}
-            assert (transport.opened, engine.finished) == (reconnects + number + 1, number + 1)
+            assert (transport.opened, engine.finished) == (number + 1, number + 1)
 
 
-async def test_a_connection_grows_old(transport: HttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_grows_old(transport: HttpTransport) -> None:
     async with raw_engine(answers) as engine:
         await transport.send(engine.call())
         old = only(transport)
@@ -455,7 +461,7 @@ async def test_a_slow_sink_holds_up_the_engine(transport: HttpTransport) -> None
         answer = await transport.send(engine.call())
         sink = Recorder(answer, pause_at=1)
         answer.relay(sink)
-        await asyncio.wait_for(blocked.wait(), 10)
+        await asyncio.wait_for(blocked.wait(), 30)
         for _ in range(100):
             await asyncio.sleep(0)
         # what waited for the relay, or one read
