@@ -29,9 +29,17 @@ FIELDS_LIMIT: Final = 100
 END: Final = b"\r\n\r\n"
 
 _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-_REQUEST_LINE: Final = re.compile(rb"(" + _TOKEN + rb") (/[\x21\x22\x24-\x7e]*|\*) HTTP/([0-9])\.([0-9])\r\n")
+_REQUEST_LINE: Final = re.compile(rb"(" + _TOKEN + rb") (/[\x21\x22\x24-\x7e]*|\*) HTTP/([0-9])\.([0-9])")
 """Origin form, or the asterisk of OPTIONS. Visible ASCII without `#`: a fragment is never sent."""
-_FIELDS: Final = re.compile(rb"(?:" + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*\r\n)*")
+_FIELD: Final = re.compile(rb"(" + _TOKEN + rb"):([\t\x20-\x7e\x80-\xff]*)")
+_KNOWN_LINES: Final = 4096
+"""Lines of heads that are remembered: clients send the same ones again and again, and each takes ten times longer to
+read than to look up. When there are as many, all are forgotten."""
+_KNOWN_LENGTH: Final = 256
+"""Bytes of the longest of them, so that all together stay below some 2 MB."""
+_fields: dict[bytes, tuple[str, str]] = {}
+_request_lines: dict[bytes, tuple[str, str, str, int]] = {}
+
 _NO_TEXT: Final = re.compile(rb"[^\t\x20-\x7e\x80-\xff\r\n]|(?<!\r)\n|\r(?!\n|\Z)")
 """What stands in no head: control characters, and CR or LF alone."""
 _LENGTH: Final = re.compile(r"[0-9]{1,18}")
@@ -70,40 +78,24 @@ def parse_head(data: bytes, end: int) -> Head:
 
     `end` includes the line end of the last field.
     """
-    method, target, minor, start = _request_line(data, end)
+    # without the last line end, which would be an empty line more
+    first, *lines = data[: end - 2].split(b"\r\n")
+    method, target, path, minor = _request_lines.get(first) or _request_line(first)
     if end > HEAD_LIMIT:
         raise HeadTooLargeError(f"the head is larger than {HEAD_LIMIT} bytes")
-    if _FIELDS.fullmatch(data, start, end) is None:
-        raise MalformedRequestError(_fault(data[start:end]))
-    headers = _headers(data[start:end].decode("latin-1"))
-    host = headers.get("host")
-    if _HOST.fullmatch(host or "") is None:
-        raise MalformedRequestError("the Host field is no host")
-    if host is None and minor:
+    headers = _headers(lines)
+    if minor and "host" not in headers:
         raise MalformedRequestError("the Host field is missing")
-    connection = headers.get("connection")
-    persistent = minor == 1
-    if connection is not None:
-        options = {option.strip(" \t") for option in connection.lower().split(",")}
-        persistent = "close" not in options and (persistent or "keep-alive" in options)
     expect = headers.get("expect")
     if expect is not None and expect.lower() != "100-continue":
         raise ExpectationFailedError("the only expectation that can be met is 100-continue")
     length = _body_length(headers, minor)
-    return Head(
-        method=method,
-        target=target,
-        path=target.partition("?")[0],
-        headers=headers,
-        length=length,
-        minor=minor,
-        persistent=persistent,
-        # RFC 9110 section 10.1.1: a client of HTTP/1.0 can't expect it, and without a body there is nothing to wait for
-        expects=expect is not None and minor == 1 and length != 0,
-    )
+    # RFC 9110 section 10.1.1: a client of HTTP/1.0 can't expect it, and without a body there is nothing to wait for
+    expects = expect is not None and minor == 1 and length != 0
+    return Head(method, target, path, headers, length, minor, _persistent(headers.get("connection"), minor), expects)
 
 
-def check_part(data: bytes | bytearray, scanned: int) -> None:
+def check_part(data: bytes, scanned: int) -> None:
     """Refuse a head that is not complete yet but can't become acceptable. Raises ProxyError.
 
     Bytes before `scanned` were checked by an earlier call.
@@ -111,7 +103,7 @@ def check_part(data: bytes | bytearray, scanned: int) -> None:
     line_end = data.find(b"\r\n")
     if line_end >= 0:
         if scanned <= line_end + 1:
-            _request_line(bytes(data[: line_end + 2]), line_end + 2)
+            _request_line(data[:line_end])
     elif len(data) > LINE_LIMIT:
         raise UriTooLongError(f"the request line is longer than {LINE_LIMIT} bytes")
     # one byte back: a CR was the last one so far
@@ -121,11 +113,11 @@ def check_part(data: bytes | bytearray, scanned: int) -> None:
         raise HeadTooLargeError(f"the head is larger than {HEAD_LIMIT} bytes")
 
 
-def _request_line(data: bytes, end: int) -> tuple[str, str, int, int]:
-    match = _REQUEST_LINE.match(data, 0, end)
-    line_end = match.end() if match is not None else data.find(b"\r\n", 0, end) + 2
-    if line_end > LINE_LIMIT + 2:
+def _request_line(line: bytes) -> tuple[str, str, str, int]:
+    """Read a request line: method, target, path, and the minor version."""
+    if len(line) > LINE_LIMIT:
         raise UriTooLongError(f"the request line is longer than {LINE_LIMIT} bytes")
+    match = _REQUEST_LINE.fullmatch(line)
     if match is None:
         raise MalformedRequestError("the request line must be a method, a path and HTTP/1.1, with one space between")
     method, target, major, minor = match.groups()
@@ -135,24 +127,50 @@ def _request_line(data: bytes, end: int) -> tuple[str, str, int, int]:
         raise UnknownMethodError("the method is none of HTTP's")
     if target == b"*" and method != b"OPTIONS":
         raise MalformedRequestError("only OPTIONS may have * for a path")
-    return method.decode(), target.decode(), int(minor), line_end
+    text = target.decode()
+    read = (method.decode(), text, text.partition("?")[0], int(minor))
+    if len(line) <= _KNOWN_LENGTH:
+        if len(_request_lines) >= _KNOWN_LINES:
+            _request_lines.clear()
+        _request_lines[line] = read
+    return read
 
 
-def _headers(text: str) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    lines = text.split("\r\n")
-    lines.pop()
+def _headers(lines: list[bytes]) -> dict[str, str]:
     if len(lines) > FIELDS_LIMIT:
         raise HeadTooLargeError(f"the head has more than {FIELDS_LIMIT} fields")
+    headers: dict[str, str] = {}
     for line in lines:
-        name, _, value = line.partition(":")
-        name, value = name.lower(), value.strip(" \t")
+        name, value = _fields.get(line) or _field(line)
         if name in headers:
             if name in _ONCE:
                 raise MalformedRequestError(f"the field {name} is there twice")
             value = f"{headers[name]}{'; ' if name == 'cookie' else ', '}{value}"
         headers[name] = value
     return headers
+
+
+def _field(line: bytes) -> tuple[str, str]:
+    """Read one field line: its name in lower case, and its value."""
+    match = _FIELD.fullmatch(line)
+    if match is None:
+        raise MalformedRequestError(_fault(line))
+    read = (match[1].decode().lower(), match[2].decode("latin-1").strip(" \t"))
+    if read[0] == "host" and _HOST.fullmatch(read[1]) is None:
+        raise MalformedRequestError("the Host field is no host")
+    if len(line) <= _KNOWN_LENGTH:
+        if len(_fields) >= _KNOWN_LINES:
+            _fields.clear()
+        _fields[line] = read
+    return read
+
+
+def _persistent(connection: str | None, minor: int) -> bool:
+    """RFC 9112 section 9.3."""
+    if connection is None:
+        return minor == 1
+    options = [option.strip(" \t") for option in connection.lower().split(",")]
+    return "close" not in options and (minor == 1 or "keep-alive" in options)
 
 
 def _body_length(headers: dict[str, str], minor: int) -> int | None:
@@ -176,15 +194,12 @@ def _body_length(headers: dict[str, str], minor: int) -> int | None:
     return int(length)
 
 
-def _fault(fields: bytes) -> str:
-    """What is wrong with the first bad line, for the person who has to find it."""
-    if _NO_TEXT.search(fields) is not None:
+def _fault(line: bytes) -> str:
+    """What is wrong with a field line, for the person who has to find it."""
+    if _NO_TEXT.search(line) is not None or line.endswith(b"\r"):
         return "the head has a control character, or a line that does not end in CR LF"
-    for line in fields.split(b"\r\n"):
-        if line[:1] in b" \t":
-            return "a header field is folded over several lines"
-        if b":" not in line:
-            return "a header field has no colon"
-        if _FIELDS.fullmatch(line + b"\r\n") is None:
-            break
+    if line[:1] in (b" ", b"\t"):
+        return "a header field is folded over several lines"
+    if b":" not in line:
+        return "a header field has no colon"
     return "a header field's name is no token, or a space stands before its colon"
