@@ -199,11 +199,11 @@ class Files:
         """Look up a name without following it, as nobody of the history does."""
         return walk(self.root, path, follow=False, root=self.root)
 
-    def tear(self, fd: int, data: bytes) -> None:
-        """Bring a part of a write to the disk, of a process that ends in it."""
+    def tear(self, fd: int, data: bytes, offset: int | None) -> None:
+        """Bring a part of a write to the disk, of a process that ends in it; None: where the descriptor stands."""
         description = self._description(fd)
         with contextlib.suppress(OSError):
-            description.inode.volume.store(description.inode, description.offset, data)
+            description.inode.volume.store(description.inode, description.offset if offset is None else offset, data)
 
     def die(self) -> None:
         """The process is gone: its descriptors close."""
@@ -381,7 +381,7 @@ class Files:
         return description
 
     def write(self, fd: int, data: Any) -> int:
-        self.pass_gate("write", (fd, data))
+        self.pass_gate("write", (fd, data, None))
         description = self._writable(fd)
         if description.flags & os.O_APPEND and len(data):
             description.offset = len(description.inode.data)
@@ -391,7 +391,7 @@ class Files:
         return written
 
     def pwrite(self, fd: int, data: Any, offset: int) -> int:
-        self.pass_gate("pwrite", (fd, data))
+        self.pass_gate("pwrite", (fd, data, offset))
         description = self._writable(fd)
         if description.flags & os.O_APPEND:
             offset = len(description.inode.data)  # pwrite(2), under BUGS

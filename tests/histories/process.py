@@ -141,8 +141,8 @@ class Process:
     def _crash(self, operation: str, target: object) -> None:
         """End in the middle of a call: of a write, a part gets to the disk."""
         if operation in ("write", "pwrite") and isinstance(target, tuple):
-            data = bytes(target[1])
-            self.files.tear(target[0], data[: self.rng.randrange(len(data) + 1)])
+            fd, data, offset = target
+            self.files.tear(fd, bytes(data[: self.rng.randrange(len(data) + 1)]), offset)
         self.crashed(self._site(operation))
         self.end()
         if self.actor is not None:
