@@ -50,6 +50,8 @@ TEXT_TYPES: Final = frozenset({"text", "input_text", "output_text", "refusal", "
 _MEDIA_FIELDS: Final = frozenset(KINDS)
 _TRANSFER_MARK: Final = b"transfer_params"
 _NO_TRANSFER: Final = tuple(f',"{name}":null'.encode() for name in TRANSFER_FIELDS)
+_NESTED_ANSWERS: Final = ("response", "message")
+"""Where events of a stream have a whole answer: `response.completed` of responses, `message_start` of messages."""
 _HOLE_BYTE: Final = b"\0"
 """Never in written JSON, which escapes it."""
 _HOLE: Final = orjson.Fragment(_HOLE_BYTE)
@@ -152,10 +154,12 @@ def strip_answer(body: bytes) -> bytes:
         document, exact = read_unbounded(body)
     except InvalidRequestError:
         return body
-    if not any(name in document for name in TRANSFER_FIELDS):
+    holders = [each for each in (document, *map(document.get, _NESTED_ANSWERS)) if isinstance(each, dict)]
+    if not any(name in holder for holder in holders for name in TRANSFER_FIELDS):
         return body
-    for name in TRANSFER_FIELDS:
-        document.pop(name, None)
+    for holder in holders:
+        for name in TRANSFER_FIELDS:
+            holder.pop(name, None)
     return write_exactly(document) if exact else write(document)
 
 

@@ -279,6 +279,12 @@ def test_completions_keep_their_prompt_and_lose_transfer_fields() -> None:
         (b'{"kv_transfer_params":null,"a":123456789012345678901}', b'{"a":123456789012345678901}'),
         (b'{"a":",\\"kv_transfer_params\\":null"}', b'{"a":",\\"kv_transfer_params\\":null"}'),
         (b'{"kv_transfer_params":1,"a":' + b"[" * 300 + b"]" * 300 + b"}", b'{"a":' + b"[" * 300 + b"]" * 300 + b"}"),
+        (b'{"type":"x","response":{"id":"r","kv_transfer_params":{}}}', b'{"type":"x","response":{"id":"r"}}'),
+        (b'{"message":{"ec_transfer_params":{}},"ec_transfer_params":1}', b'{"message":{}}'),
+        (
+            b'{"message": "x", "other": {"kv_transfer_params": 1}}',
+            b'{"message": "x", "other": {"kv_transfer_params": 1}}',
+        ),
         (b'{"text": "say kv_transfer_params"}', b'{"text": "say kv_transfer_params"}'),
         (b'["kv_transfer_params"]', b'["kv_transfer_params"]'),
         (b'{"kv_transfer_params": ', b'{"kv_transfer_params": '),
