@@ -1,0 +1,169 @@
+"""The data port's judgement of heads, without sockets."""
+
+from __future__ import annotations
+
+import pytest
+
+from epd.api.names import Role
+from epd.proxy.bodies import Bodies
+from epd.proxy.errors import BodyTooLargeError, OverloadedError, ProxyError, UnsupportedEncodingError
+from epd.proxy.exchange import Exchange
+from epd.proxy.head import parse_head
+from epd.proxy.metrics import Metrics
+from epd.proxy.pods import Members
+from epd.proxy.routing import InFlight
+from epd.proxy.server import UNWANTED_LIMIT, DataPort, RequestIds, RequestTurn
+from epd.proxy.settings import EncoderFailurePolicy, Limits, Settings
+from epd.proxy.transport import Transport
+
+
+def port(*, limits: Limits | None = None, origins: frozenset[str] = frozenset(), room: int | None = None) -> DataPort:
+    limits = limits or Limits()
+    settings = Settings(
+        host="127.0.0.1",
+        port=0,
+        admin_port=0,
+        roles=frozenset({Role.ENCODE, Role.PREFILL_DECODE}),
+        limits=limits,
+        allowed_origins=origins,
+    )
+    metrics = Metrics(namespace="ns", epd="demo")
+    exchange = Exchange(
+        encodes=True,
+        rewrites=False,
+        policy=EncoderFailurePolicy.FALLBACK,
+        limits=limits,
+        transport=Transport,  # type: ignore[arg-type] # never used
+        members=Members(),
+        load=InFlight(),
+        metrics=metrics,
+    )
+    return DataPort(settings=settings, exchange=exchange, metrics=metrics, bodies=Bodies(room=room))
+
+
+def turn(data_port: DataPort, line: str, *fields: str) -> RequestTurn:
+    head = "\r\n".join([f"{line} HTTP/1.1", "Host: p", *fields, ""]).encode()
+    return data_port.turn(parse_head(head, len(head)))
+
+
+CHAT = "POST /v1/chat/completions"
+
+
+def requests_counted(data_port: DataPort, route: str, code: int) -> float:
+    labels = {"namespace": "ns", "epd": "demo", "route": route, "code": str(code)}
+    return data_port.metrics.registry.get_sample_value("epd_proxy_requests_total", labels) or 0.0
+
+
+async def test_a_request_is_in_flight_from_its_head_to_its_end() -> None:
+    data_port = port()
+    first, second = turn(data_port, CHAT, "Content-Length: 5"), turn(data_port, CHAT, "Content-Length: 7")
+    first.begin()
+    second.begin()
+    assert (data_port.in_flight, data_port.bodies.taken, data_port.idle.is_set()) == (2, 12, False)
+    first.end(left=True)
+    second.refuse(BodyTooLargeError("no"))
+    second.end(left=False)
+    assert (data_port.in_flight, data_port.bodies.taken, data_port.idle.is_set()) == (0, 0, True)
+    assert (
+        data_port.metrics.registry.get_sample_value(
+            "epd_proxy_client_disconnects_total", {"namespace": "ns", "epd": "demo"}
+        )
+        == 1
+    )
+    assert requests_counted(data_port, "/v1/chat/completions", 413) == 1
+
+
+async def test_what_is_refused_takes_no_place() -> None:
+    data_port = port(limits=Limits(max_in_flight=1, max_body_bytes=10), room=100)
+    for fields, error in [
+        (["Content-Length: 11"], BodyTooLargeError),
+        (["Content-Length: 5", "Content-Encoding: gzip"], UnsupportedEncodingError),
+    ]:
+        refused = turn(data_port, CHAT, *fields)
+        with pytest.raises(error):
+            refused.begin()
+        refused.end(left=False)
+        assert (data_port.in_flight, data_port.bodies.taken, data_port.idle.is_set()) == (0, 0, True)
+    one, other = turn(data_port, CHAT), turn(data_port, CHAT)
+    one.begin()
+    with pytest.raises(OverloadedError):
+        other.begin()
+    other.end(left=False)
+    assert data_port.in_flight == 1
+
+
+async def test_requests_that_need_no_body_may_bring_a_little() -> None:
+    data_port = port()
+    announced = turn(data_port, "GET /health", f"Content-Length: {UNWANTED_LIMIT + 1}")
+    with pytest.raises(BodyTooLargeError):
+        announced.begin()
+    chunked = turn(data_port, "GET /v1/models", "Transfer-Encoding: chunked")
+    chunked.begin()
+    chunked.feed(b"x" * UNWANTED_LIMIT)
+    with pytest.raises(BodyTooLargeError):
+        chunked.feed(b"x")
+    assert data_port.in_flight == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("GET /v1/chat/completions", 405),
+        ("OPTIONS /v1/chat/completions", 405),
+        ("OPTIONS *", 404),
+        ("POST /v1/chat/completions/", 404),
+        ("POST /invocations", 404),
+        ("GET /v1/responses/resp_1", 404),
+        ("GET /metrics", 404),
+    ],
+)
+async def test_refusals_before_the_body(line: str, status: int) -> None:
+    data_port = port()
+    refused = turn(data_port, line)
+    with pytest.raises(ProxyError) as refusal:
+        refused.begin()
+    reply = refused.refuse(refusal.value)
+    assert (reply.status, len(reply.headers["x-request-id"])) == (status, 32)
+
+
+async def test_a_browser_asks_before_it_sends() -> None:
+    data_port = port(origins=frozenset({"https://a.example"}))
+    fields = ("Origin: https://a.example", "Access-Control-Request-Method: POST")
+    asked = turn(data_port, "OPTIONS /v1/chat/completions", *fields)
+    asked.begin()
+    reply = await asked.answer()
+    assert (reply.status, reply.headers["access-control-allow-methods"]) == (204, "POST")
+    assert reply.headers["access-control-allow-origin"] == "https://a.example"
+    for line, fields in [
+        ("OPTIONS /v1/chat/completions", ("Origin: https://b.example", "Access-Control-Request-Method: POST")),
+        ("OPTIONS /v1/chat/completions", ("Origin: https://a.example", "Access-Control-Request-Method: PUT")),
+        ("OPTIONS /v1/chat/completions", ("Origin: https://a.example",)),
+        ("OPTIONS /sleep", ("Origin: https://a.example", "Access-Control-Request-Method: POST")),
+    ]:
+        with pytest.raises(ProxyError) as refusal:
+            turn(data_port, line, *fields).begin()
+        assert refusal.value.status in (404, 405)
+    # a refusal may be read too, or the page would only see that something failed
+    health = turn(data_port, "GET /health", "Origin: https://a.example")
+    health.begin()
+    reply = await health.answer()
+    assert (reply.status, reply.headers["access-control-allow-origin"]) == (503, "https://a.example")
+
+
+async def test_only_named_headers_are_forwarded_and_none_that_is_for_this_hop() -> None:
+    data_port = port()
+    fields = ("Authorization: Bearer k", "traceparent: 00-1-2-01", "Cookie: a=b", "X-data-parallel-rank: 1")
+    plain = turn(data_port, CHAT, *fields)
+    plain.begin()
+    assert plain._forwarded == {"authorization": "Bearer k", "traceparent": "00-1-2-01"}
+    hop = turn(data_port, CHAT, *fields, "Connection: keep-alive, TraceParent")
+    hop.begin()
+    assert hop._forwarded == {"authorization": "Bearer k"}
+
+
+def test_request_ids_are_the_clients_or_new() -> None:
+    ids, others = RequestIds(), RequestIds()
+    assert ids.given_or_new("r1:a.b_c-D") == "r1:a.b_c-D"
+    given = [ids.given_or_new(bad) for bad in (None, "", "a b", "x" * 129, "ü", "a\n")] + [others.given_or_new(None)]
+    assert len(set(given)) == 7
+    assert {len(one) for one in given} == {32}
