@@ -13,6 +13,7 @@ import argparse
 import json
 import re
 import secrets
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -24,7 +25,7 @@ from typing import Any
 import httpx
 
 from cluster import ensure, entries
-from cluster.chat import body, picture, post
+from cluster.chat import SIZE, body, picture, post
 from cluster.engine_requests import Metadata, prime, primer, with_pixels, without_pixels
 from cluster.fragile import Fragile, FragileVolume, fragile_deployment
 from cluster.preemption import LONG_ANSWER, Ended, preempt
@@ -181,14 +182,14 @@ def new_uuid() -> str:
 
 def entry_cases(bench: Bench) -> Iterator[Case]:
     """Something befalls one entry before a request for it."""
-    befallings: dict[str, Callable[[Path], None]] = {
+    befallings: dict[str, Callable[[Path], object]] = {
         "nothing": lambda file: None,
         **{name: befall for name, (befall, _) in entries.DAMAGE.items()},
-        "another picture's tensor": lambda file: entries.exchange(file, _other(bench)),
+        "another picture's entry": lambda file: shutil.copyfile(_other(bench), file),
         "deleted between look and read": bench.volume.delete_unseen,
     }
 
-    def befallen(befall: Callable[[Path], None], pixels: bool) -> Outcome:
+    def befallen(befall: Callable[[Path], object], pixels: bool) -> Outcome:
         uuid, url = new_uuid(), picture(COLOUR)
         metadata = bench.primed({uuid: url})[uuid]
         befall(bench.file(uuid))
@@ -231,8 +232,8 @@ def identifier_cases(bench: Bench) -> Iterator[Case]:
         outside = lives and mark in bench.epd.run("exec", pod, "--", "ls", "-a", "/tmp")
         return Outcome(outcome.answer, outcome.engine, "written outside the store" if outside else outcome.note)
 
-    yield "same uuid, larger picture", lambda: again(56, 112)
-    yield "same uuid, smaller picture", lambda: again(112, 56)
+    yield "same uuid, larger picture", lambda: again(SIZE // 2, SIZE)
+    yield "same uuid, smaller picture", lambda: again(SIZE * 2, SIZE)
     for pattern in entries.HOSTILE:
         yield f"uuid {pattern!r} to the encoder", lambda pattern=pattern: hostile(pattern)
 
