@@ -31,6 +31,12 @@ MINUTES := 10
 soak: $(VENV)/.synced ## Load the encoder-cache store on the node for MINUTES while it is collected; writes docs/images
 	@PYTHONPATH=operator:tests $(PYTHON) -m cluster.soak --minutes $(MINUTES)
 
+CONNECTOR := Example
+
+.PHONY: damage
+damage: $(VENV)/.synced ## What becomes of engines of CONNECTOR when something befalls the encoder cache: a table
+	@PYTHONPATH=operator:tests $(PYTHON) -m cluster.damage --connector $(CONNECTOR)
+
 .PHONY: generate
 generate: $(VENV)/.synced ## crds/, the chart's copy and docs/api.md from the types
 	PYTHONPATH=operator $(PYTHON) -m epd.api.crd
