@@ -147,6 +147,68 @@ async def test_sigterm_lets_requests_end_wherever_they_are() -> None:
         assert await proxy.process.wait() == 0
 
 
+@dataclass
+class KeepAliveClient:
+    """Sends one request after the other on one connection, and makes a new one only where it was told to.
+
+    `addresses` is where connections go to, as a service's endpoints: the first is taken.
+    """
+
+    addresses: list[str]
+    answers: int = 0
+    closes: int = 0
+
+    async def run(self, until: asyncio.Event) -> None:
+        """Any failure ends this with an exception."""
+        body = b'{"messages":[{"role":"user","content":"hello"}],"stream":%s}'
+        while not until.is_set():
+            host, _, port = self.addresses[0].removeprefix("http://").partition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            closing = False
+            while not (closing or until.is_set()):
+                sent = body % (b"true" if self.answers % 2 else b"false")
+                head = f"POST {CHAT} HTTP/1.1\r\nhost: p\r\ncontent-length: {len(sent)}\r\n\r\n".encode()
+                writer.write(head + sent)
+                closing = await self._answer(reader)
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        assert head.startswith(b"http/1.1 200 "), head
+        if b"transfer-encoding: chunked" in head:
+            assert (await reader.readuntil(b"\r\n0\r\n\r\n")).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        else:
+            length = re.search(rb"content-length: (\d+)", head)
+            assert length is not None
+            assert b"red from" in await reader.readexactly(int(length[1]))
+        self.answers += 1
+        closes = b"connection: close" in head
+        self.closes += closes
+        return closes
+
+
+async def test_a_rolling_update_under_load_fails_no_request() -> None:
+    e, pd, over = encoder(), decoder(), asyncio.Event()
+    flags = ("--drain-delay", "2s")
+    async with e.serve(), pd.serve(), running(*servers(e, pd), *flags) as old, running(*servers(e, pd)) as new:
+        await old.ready(200)
+        await new.ready(200)
+        addresses = [old.data]
+        clients = [KeepAliveClient(addresses) for _ in range(50)]
+        tasks = [asyncio.create_task(client.run(over)) for client in clients]
+        await stubs.until(lambda: all(client.answers for client in clients))
+        # as in a cluster: endpoints lose the pod at about the time it gets its signal
+        old.process.send_signal(signal.SIGTERM)
+        addresses.insert(0, new.data)
+        assert await asyncio.wait_for(old.process.wait(), 30) == 0
+        ended = [client.answers for client in clients]
+        await stubs.until(lambda: all(client.answers > before for client, before in zip(clients, ended, strict=True)))
+        over.set()
+        await asyncio.gather(*tasks)
+        # each was told once, and found the other
+        assert [client.closes for client in clients] == [1] * 50
+
+
 async def test_endpoints_that_still_point_here_are_served_and_a_second_signal_ends_it() -> None:
     e, pd = encoder(), decoder()
     async with e.serve(), pd.serve(), running(*servers(e, pd), "--drain-delay", "1h") as proxy:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from epd.api.names import Role
@@ -84,6 +86,24 @@ def test_media_are_left_out_only_when_asked(engines: str) -> None:
     assert switches == [False, False, True]
 
 
+def test_how_the_data_port_listens() -> None:
+    flags = """--namespace ai --epd q --uds /run/epd.sock --tls-cert /tls/tls.crt --tls-key /tls/tls.key
+        --allowed-origins https://a.example,http://b:1 --open-route /invocations --open-route /inference/v1/generate"""
+    assert settings(*flags.split()) == Settings(
+        host="0.0.0.0",
+        port=8000,
+        admin_port=9090,
+        roles=BOTH,
+        namespace="ai",
+        epd="q",
+        uds=Path("/run/epd.sock"),
+        tls_certificate=Path("/tls/tls.crt"),
+        tls_key=Path("/tls/tls.key"),
+        allowed_origins=frozenset({"https://a.example", "http://b:1"}),
+        opened_routes=frozenset({"/invocations", "/inference/v1/generate"}),
+    )
+
+
 def test_without_encoders_it_is_the_aggregated_topology() -> None:
     assert not settings("--decode-servers-urls", "http://b:1").encodes
 
@@ -108,6 +128,9 @@ def test_without_encoders_it_is_the_aggregated_topology() -> None:
         ("--namespace a --epd b --encoder-failure-policy Retry", "Retry"),
         ("--namespace a --epd b --drain", "unrecognized arguments"),
         ("--namespace a --epd b --rewrite --no-rewrite", "not allowed with"),
+        ("--namespace a --epd b --tls-cert a", "belong together"),
+        ("--namespace a --epd b --allowed-origins a.example", "is no origin"),
+        ("--namespace a --epd b --open-route /sleep", "invalid choice"),
         ("--namespace a --epd b --queue -1", "must be at least 0"),
         ("--namespace a --epd b --connector Mooncake", "Mooncake"),
         ("--namespace a --epd b --hint-seconds 60", "every item is encoded"),

@@ -11,6 +11,7 @@ from epd.proxy.settings import (
     parse_bytes,
     parse_domains,
     parse_duration,
+    parse_origins,
     parse_roles,
     parse_servers,
 )
@@ -27,6 +28,14 @@ def test_values() -> None:
     assert parse_domains(" A.com., b.com ,") == frozenset({"a.com", "b.com"})
     assert parse_roles("encode,prefill-decode") == {Role.ENCODE, Role.PREFILL_DECODE}
     assert parse_roles("prefill-decode") == {Role.PREFILL_DECODE}
+
+
+def test_origins() -> None:
+    assert parse_origins(" https://A.example , http://b:8080,*") == {"https://a.example", "http://b:8080", "*"}
+    assert parse_origins("") == frozenset()
+    for text in ("a.example", "https://a.example/", "https://a.example/x", "ftp://a.example", "null", "https://"):
+        with pytest.raises(ValueError, match="is no origin"):
+            parse_origins(text)
 
 
 @pytest.mark.parametrize("text", ["", "0s", "10", "1d", "-1s", "1s1m"])
