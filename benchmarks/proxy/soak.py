@@ -145,7 +145,11 @@ def _faults(
     dead: int | None = None
     turn, version = time.monotonic() + CALM_SECONDS, 1
     for line in lines:  # one every 5 s, so this is the clock too
+        told = len(story.unexplained())
         story.take(json.loads(line))
+        for moment, how, text in story.unexplained()[told:]:
+            since = f"{moment - story.deaths[-1]:.1f} s after a death" if story.deaths else "before any death"
+            print(f"  {how}, {since}: {text}", flush=True)
         story.memory.append(memory_mb(proxy.process.pid))
         story.sockets.append(sockets(proxy.process.pid))
         now = time.monotonic()
@@ -155,8 +159,8 @@ def _faults(
             dead, turn = None, now + CALM_SECONDS
         elif dead is None and turn <= now < deadline - DEAD_SECONDS - CALM_SECONDS:
             dead = chance.randrange(len(ENGINES))
+            story.deaths.append(time.time())  # before it: its streams break off at once, and this process may have to wait
             os.kill(engines[dead].process.pid, signal.SIGKILL)
-            story.deaths.append(time.time())
             turn = now + DEAD_SECONDS
         if len(story.memory) % 6 == 0:
             print(
