@@ -159,7 +159,7 @@ def _faults(
             dead, turn = None, now + CALM_SECONDS
         elif dead is None and turn <= now < deadline - DEAD_SECONDS - CALM_SECONDS:
             dead = chance.randrange(len(ENGINES))
-            story.deaths.append(time.time())  # before it: its streams break off at once, and this process may have to wait
+            story.deaths.append(time.time())  # before it: streams break off at once, and we may have to wait
             os.kill(engines[dead].process.pid, signal.SIGKILL)
             turn = now + DEAD_SECONDS
         if len(story.memory) % 6 == 0:
