@@ -6,11 +6,11 @@ Applies no policy: what becomes of a request that both failed on is decided by `
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member
-from epd.proxy.prefill import Arrival, Attempt, PrefillSide
+from epd.proxy.prefill import Arrival, Attempt
 from epd.proxy.rotation import Rotation
 from epd.proxy.transport import Cause
 
@@ -42,10 +42,17 @@ class Outcome:
         return failed and (self.alone or not replied) and len(self.failed_on) < ENGINES_AT_RISK
 
 
+class Side(Protocol):
+    """Makes one attempt: `PrefillSide`, or `Legs` where prefill and decode are engines of their own."""
+
+    async def attempt(self, arrival: Arrival, member: Member, body: bytes | None = None) -> Attempt:
+        """Have the request answered by `member`. Raises ProxyError where that says more than an attempt could."""
+
+
 class Attempts:
     """Makes one attempt or two per call of `ask`."""
 
-    def __init__(self, *, prefill_side: PrefillSide, rotation: Rotation, metrics: Metrics) -> None:
+    def __init__(self, *, prefill_side: Side, rotation: Rotation, metrics: Metrics) -> None:
         self._prefill_side = prefill_side
         self._rotation = rotation
         self._health = rotation.health

@@ -26,6 +26,7 @@ from epd.proxy.errors import (
 )
 from epd.proxy.health import Health
 from epd.proxy.hints import Hints
+from epd.proxy.legs import Legs
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member, Members
 from epd.proxy.prefill import Arrival, PrefillSide
@@ -79,7 +80,10 @@ _NOTHING: Final = _Primed()
 
 
 class Exchange:
-    """Answers requests. `encodes` says whether the topology has encoders, `rewrites` whether media may be left out."""
+    """Answers requests. `encodes` says whether the topology has encoders, `rewrites` whether media may be left out.
+
+    `split` says that prefill and decode are engines of their own.
+    """
 
     def __init__(
         self,
@@ -94,18 +98,24 @@ class Exchange:
         metrics: Metrics,
         connector: Connector = Connector.EXAMPLE,
         hint_seconds: float = 0,
+        split: bool = False,
     ) -> None:
         self._encodes = encodes
         self._rewrites = rewrites
         self._policy = policy
         self._limits = limits
-        self._members = members
         self._metrics = metrics
         self._transport = transport
         self._fallbacks = 0
         self._deadlines = Deadlines()
         self.health = Health(members, on_ejected=metrics.ejected)
-        self._rotation = Rotation(members=members, load=load, health=self.health, bound=limits.max_in_flight_per_engine)
+        self._rotation = Rotation(
+            members=members,
+            load=load,
+            health=self.health,
+            bound=limits.max_in_flight_per_engine,
+            answering=Role.DECODE if split else Role.PREFILL_DECODE,
+        )
         self.admission = Admission(
             rotation=self._rotation, limit=limits.queue, seconds=limits.queue_seconds, metrics=metrics
         )
@@ -117,8 +127,9 @@ class Exchange:
             sharing=SHARING[connector],
             hints=Hints(seconds=hint_seconds),
         )
-        prefill_side = PrefillSide(transport=transport, load=load, metrics=metrics, idle_seconds=limits.idle_seconds)
-        self._attempts = Attempts(prefill_side=prefill_side, rotation=self._rotation, metrics=metrics)
+        side = PrefillSide(transport=transport, load=load, metrics=metrics, idle_seconds=limits.idle_seconds)
+        legs = Legs(transport=transport, decode=side, rotation=self._rotation, metrics=metrics)
+        self._attempts = Attempts(prefill_side=legs if split else side, rotation=self._rotation, metrics=metrics)
 
     async def answer(self, arrival: Arrival) -> Reply:
         """Answer a completion. Raises ProxyError; a cancelled call leaves nothing running behind it."""
@@ -153,7 +164,7 @@ class Exchange:
 
     def can_answer(self) -> bool:
         """Whether a text request would find an engine now."""
-        return bool(self._members.ready(Role.PREFILL_DECODE))
+        return self._rotation.serves()
 
     async def _answer_text(self, arrival: Arrival) -> Reply:
         """Answer what has no media, or media of which the prefill side takes care."""
@@ -230,7 +241,10 @@ class Exchange:
         if attempt.reply is None:
             raise UnavailableError(f"engine {member.name} does not answer", code="engine_unavailable")
         headers = attempt.reply.headers
-        headers["x-epd-prefill"] = member.name
+        # where prefill is an engine of its own, it has its name there already
+        headers.setdefault("x-epd-prefill", member.name)
+        if member.role is Role.DECODE:
+            headers["x-epd-decode"] = member.name
         headers["x-epd-encode"] = "fallback" if fallback else "encoded" if primed.encoders else "none"
         if member.model_version:
             headers["x-epd-model-version"] = member.model_version

@@ -83,15 +83,19 @@ def _add_members(parser: argparse.ArgumentParser) -> None:
         type=_typed(parse_roles),
         default=frozenset({Role.ENCODE, Role.PREFILL_DECODE}),
         metavar="ROLES",
-        help="roles of the topology: encode,prefill-decode (default) or prefill-decode (aggregated)",
+        help="roles of the topology: encode,prefill-decode (default), prefill-decode (aggregated), or either with "
+        "prefill,decode in place of prefill-decode",
     )
     group = parser.add_argument_group("engines given by flag")
     servers = "comma-separated base URLs"
     group.add_argument("--encode-servers-urls", default="", metavar="URLS", help=f"encoders, {servers}")
     group.add_argument(
-        "--prefill-servers-urls", default="", metavar="URLS", help='only "disable", "none" or empty so far'
+        "--prefill-servers-urls",
+        default="",
+        metavar="URLS",
+        help='prefill engines, or "disable", "none" or empty where those that decode do both',
     )
-    group.add_argument("--decode-servers-urls", default="", metavar="URLS", help=f"prefill-decode engines, {servers}")
+    group.add_argument("--decode-servers-urls", default="", metavar="URLS", help=f"engines that answer, {servers}")
     # of vLLM's script; it may only say what this proxy does anyway
     group.add_argument("--decode-retries", type=int, choices=(1,), default=1, help="as always: one")
 
@@ -206,9 +210,8 @@ def _add_media(parser: argparse.ArgumentParser) -> None:
 
 def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Settings:
     """Settings of parsed flags; exits with status 2 where they contradict each other."""
-    if args.prefill_servers_urls not in NO_SERVERS:
-        parser.error("--prefill-servers-urls: separate prefill engines are not supported yet; give disable")
-    static = bool(args.decode_servers_urls or args.encode_servers_urls)
+    split = args.prefill_servers_urls not in NO_SERVERS
+    static = bool(args.decode_servers_urls or args.encode_servers_urls or split)
     watched = bool(args.namespace or args.epd)
     if static == watched or (watched and not (args.namespace and args.epd)):
         parser.error("give either --namespace and --epd, or --decode-servers-urls (and --encode-servers-urls)")
@@ -220,7 +223,9 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         parser.error("--hint-seconds must not be negative")
     try:
         encoders = parse_servers(args.encode_servers_urls, role=Role.ENCODE)
-        members = encoders + parse_servers(args.decode_servers_urls, role=Role.PREFILL_DECODE)
+        answering = Role.DECODE if split else Role.PREFILL_DECODE
+        prefill = parse_servers(args.prefill_servers_urls, role=Role.PREFILL) if split else ()
+        members = encoders + prefill + parse_servers(args.decode_servers_urls, role=answering)
     except ValueError as error:
         parser.error(str(error))
     if len({member.name for member in members}) < len(members):

@@ -56,6 +56,7 @@ async def serve(settings: Settings) -> None:
             metrics=metrics,
             connector=settings.connector,
             hint_seconds=settings.hint_seconds,
+            split=settings.split,
         )
         bodies = Bodies(room=room_for_bodies())
         data_port = DataPort(settings=settings, exchange=exchange, metrics=metrics, bodies=bodies)

@@ -17,13 +17,25 @@ _NOBODY: Final = frozenset[str]()
 
 
 class Rotation:
-    """Engines to choose from. No more than `bound` requests go to one of the prefill side; 0 for any number."""
+    """Engines to choose from. Those of the role `answering` are the prefill side: requests are answered by them.
 
-    def __init__(self, *, members: Members, load: InFlight, health: Health, bound: int) -> None:
+    No more than `bound` requests go to one of these; 0 for any number.
+    """
+
+    def __init__(
+        self,
+        *,
+        members: Members,
+        load: InFlight,
+        health: Health,
+        bound: int,
+        answering: Role = Role.PREFILL_DECODE,
+    ) -> None:
         self.members = members
         self.load = load
         self.health = health
         self._bound = bound
+        self._answering = answering
 
     def prefill(
         self,
@@ -41,7 +53,7 @@ class Rotation:
         whose pairing has an encoder; with `bounded` only one that has room. Engines that are out come last, the one
         that has to wait least first: a pairing is never left without engines by us.
         """
-        members: Sequence[Member] = self.members.ready(Role.PREFILL_DECODE, pairing)
+        members: Sequence[Member] = self.members.ready(self._answering, pairing)
         if avoided is not None:
             members = [member for member in members if member.pairing != avoided]
         encoder_pairings = self.members.pairings(Role.ENCODE) if wants_encoders else None
@@ -59,6 +71,18 @@ class Rotation:
         return choose_prefill(
             key, members, self.load, excluded=excluded, encoder_pairings=encoder_pairings, shares=shares
         )
+
+    def prefiller(self, key: str, pairing: str, *, excluded: Collection[str] = _NOBODY) -> Member | None:
+        """Choose an engine that prefills for one of `pairing` that answers, or None."""
+        members = [m for m in self.members.ready(Role.PREFILL, pairing) if m.name not in excluded]
+        if self.health.calm():
+            return choose_prefill(key, members, self.load)
+        return choose_prefill(key, self._well(members), self.load, shares=self.health.shares())
+
+    def serves(self) -> bool:
+        """Whether a text request would find an engine now."""
+        prefills = self._answering is not Role.DECODE or bool(self.members.ready(Role.PREFILL))
+        return prefills and bool(self.members.ready(self._answering))
 
     def encoders(self, pairing: str, *, excluded: str = "") -> Sequence[Member]:
         """The encoders of `pairing` to choose from, without the one named `excluded`."""

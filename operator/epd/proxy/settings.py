@@ -97,6 +97,11 @@ class Settings:
         """Whether the topology has encoders."""
         return Role.ENCODE in self.roles
 
+    @property
+    def split(self) -> bool:
+        """Whether prefill and decode are engines of their own."""
+        return Role.DECODE in self.roles
+
 
 def parse_duration(text: str) -> int:
     """Seconds of a duration such as `1h30m`. Raises ValueError; also for no time at all."""
@@ -120,10 +125,8 @@ def parse_roles(text: str) -> frozenset[Role]:
         roles = frozenset(Role(part.strip()) for part in text.split(",") if part.strip())
     except ValueError as error:
         raise ValueError(f"{error}: roles are {', '.join(Role)}") from None
-    if roles & {Role.PREFILL, Role.DECODE}:
-        raise ValueError("separate prefill and decode engines are not supported yet; give prefill-decode")
-    if Role.PREFILL_DECODE not in roles:
-        raise ValueError("prefill-decode must be among the roles")
+    if roles - {Role.ENCODE} not in ({Role.PREFILL_DECODE}, {Role.PREFILL, Role.DECODE}):
+        raise ValueError("either prefill-decode, or prefill and decode must be among the roles")
     return roles
 
 

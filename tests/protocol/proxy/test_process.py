@@ -245,10 +245,10 @@ async def test_a_dead_static_engine_is_not_in_rotation() -> None:
 
 
 async def test_contradicting_flags_exit_2_and_say_why() -> None:
-    process = await start("--decode-servers-urls", "http://a:1", "--prefill-servers-urls", "http://a:2")
+    process = await start("--encode-servers-urls", "http://a:1", "--prefill-servers-urls", "http://a:2")
     _, errors = await process.communicate()
     assert process.returncode == 2
-    assert "separate prefill engines are not supported yet" in errors.decode()
+    assert "--decode-servers-urls is missing" in errors.decode()
 
 
 async def _once(engine: stubs.StubEngine) -> stubs.StubEngine:

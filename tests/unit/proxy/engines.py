@@ -174,8 +174,12 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+ROLES = {"e": Role.ENCODE, "d": Role.PREFILL_DECODE, "first": Role.PREFILL, "last": Role.DECODE}
+"""By the beginning of a name."""
+
+
 def member(name: str, pairing: str = "p", *, ready: bool = True) -> Member:
-    role = Role.ENCODE if name.startswith("e") else Role.PREFILL_DECODE
+    [role] = [role for beginning, role in ROLES.items() if name.startswith(beginning)]
     return Member(name=name, role=role, pairing=pairing, address=f"http://{name}", ready=ready)
 
 
@@ -202,6 +206,7 @@ def bench(
     scripts: dict[str, list[Any]] | None = None,
     connector: Connector = Connector.EXAMPLE,
     hint_seconds: float = 0,
+    split: bool = False,
 ) -> Bench:
     engines, known, load, metrics = Engines(), Members(), InFlight(), Metrics(namespace="", epd="")
     known.replace(members)
@@ -217,6 +222,7 @@ def bench(
         metrics=metrics,
         connector=connector,
         hint_seconds=hint_seconds,
+        split=split,
     )
     return Bench(exchange, engines, known, load, metrics)
 

@@ -53,6 +53,17 @@ def test_every_flag_of_the_operator() -> None:
     )
 
 
+def test_prefill_and_decode_as_engines_of_their_own() -> None:
+    read = settings("--prefill-servers-urls", "http://p:1", "--decode-servers-urls", "http://d:1,http://d:2")
+    assert [(member.name, member.role) for member in read.static_members] == [
+        ("p:1", Role.PREFILL),
+        ("d:1", Role.DECODE),
+        ("d:2", Role.DECODE),
+    ]
+    assert (read.roles, read.split, read.encodes) == ({Role.PREFILL, Role.DECODE}, True, False)
+    assert not settings("--decode-servers-urls", "http://b:1").split
+
+
 def test_the_flags_of_room_and_sharing() -> None:
     flags = """--max-in-flight-per-engine 0 --queue 0 --queue-timeout 3s --connector Managed --hint-seconds 90"""
     read = settings("--namespace", "ai", "--epd", "q", *flags.split())
@@ -115,12 +126,14 @@ def test_without_encoders_it_is_the_aggregated_topology() -> None:
         ("--namespace a", "give either"),
         ("--namespace a --epd b --decode-servers-urls http://b:1", "give either"),
         ("--encode-servers-urls http://b:1", "--decode-servers-urls is missing"),
-        ("--decode-servers-urls http://b:1 --prefill-servers-urls http://c:1", "not supported yet"),
+        ("--encode-servers-urls http://b:1 --prefill-servers-urls http://c:1", "--decode-servers-urls is missing"),
+        ("--prefill-servers-urls http://c:1", "--decode-servers-urls is missing"),
+        ("--decode-servers-urls http://b:1 --prefill-servers-urls http://b:1", "given twice"),
         ("--decode-servers-urls b:1", "is no base URL"),
         ("--decode-servers-urls http://b:1 --decode-retries 2", "--decode-retries"),
         ("--decode-servers-urls http://b:1,http://b:1", "given twice"),
         ("--encode-servers-urls http://b:1 --decode-servers-urls http://b:1", "given twice"),
-        ("--namespace a --epd b --roles encode,prefill,decode", "not supported yet"),
+        ("--namespace a --epd b --roles encode,prefill", "must be among"),
         ("--namespace a --epd b --request-timeout 10", "is no duration"),
         ("--namespace a --epd b --max-in-flight 0", "must be at least 1"),
         ("--namespace a --epd b --max-in-flight x", "invalid literal"),

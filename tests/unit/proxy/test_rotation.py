@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from epd.api.names import Role
 from epd.proxy.health import Health
 from epd.proxy.pods import Member, Members
 from epd.proxy.rotation import Rotation
@@ -117,3 +118,20 @@ def test_a_new_engine_gets_a_lesser_share_of_requests() -> None:
         assert chosen is not None
         r.load.begin(chosen.name)
     assert r.load.counts() == {"d0": 50, "d1": 5}
+
+
+def test_who_prefills_and_who_answers() -> None:
+    known = Members()
+    health = Health(known, on_ejected=[].append, clock=lambda: 1000.0)
+    r = Rotation(members=known, load=InFlight(), health=health, bound=0, answering=Role.DECODE)
+    found = []
+    for members in (["last0"], ["first0"], ["d0"], ["first0", "first1", "last0", "d0"]):
+        known.replace([member(one) for one in members])
+        found.append((r.serves(), name(r.prefill("r"))))
+    assert found == [(False, "last0"), (False, None), (False, None), (True, "last0")]
+    r.load.begin("first0")
+    asked = [r.prefiller("r", "p"), r.prefiller("r", "p", excluded=("first1",)), r.prefiller("r", "q")]
+    assert [name(one) for one in asked] == ["first1", "first0", None]
+    health.failed("first1", Cause.REFUSED)
+    assert name(r.prefiller("r", "p")) == "first0"
+    assert rotation(member("d0")).serves()

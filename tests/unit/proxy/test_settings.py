@@ -27,6 +27,7 @@ def test_values() -> None:
     assert [parse_bytes(text) for text in ("1000", "64Mi", "1k")] == [1000, 64 << 20, 1000]
     assert parse_domains(" A.com., b.com ,") == frozenset({"a.com", "b.com"})
     assert parse_roles("encode,prefill-decode") == {Role.ENCODE, Role.PREFILL_DECODE}
+    assert parse_roles("encode,prefill,decode") == {Role.ENCODE, Role.PREFILL, Role.DECODE}
     assert parse_roles("prefill-decode") == {Role.PREFILL_DECODE}
 
 
@@ -54,7 +55,9 @@ def test_no_sizes(text: str) -> None:
     ("text", "words"),
     [
         ("encode", "must be among"),
-        ("encode,prefill,decode", "not supported yet"),
+        ("encode,prefill", "must be among"),
+        ("decode", "must be among"),
+        ("prefill-decode,decode", "must be among"),
         ("gpu", "roles are"),
         ("", "must be"),
     ],

@@ -1,0 +1,142 @@
+"""One attempt over two engines: one prefills the prompt, the other takes its KV cache over and answers.
+
+Both get the same body but for what ends the first after one token and for `kv_transfer_params`, by which they find each
+other (vLLM v1 NixlConnector; connectors that find each other by the prompt return none). Never chooses who answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from epd.api.names import Role
+from epd.proxy.documents import read_unbounded, write, write_exactly
+from epd.proxy.errors import InvalidRequestError, UnavailableError
+from epd.proxy.metrics import Metrics
+from epd.proxy.pods import Member
+from epd.proxy.prefill import Arrival, Attempt, PrefillSide
+from epd.proxy.requests import CHAT_PATH, COMPLETIONS_PATH
+from epd.proxy.rotation import Rotation
+from epd.proxy.transport import Call, Cause, Reply, Transport, TransportError
+
+TWO_LEGS: Final = frozenset({CHAT_PATH, COMPLETIONS_PATH})
+"""Routes whose bodies end after one token by `max_tokens`. Of others the engine that answers prefills by itself."""
+
+PREFILL_ONLY: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "do_remote_decode": True,
+        "do_remote_prefill": False,
+        "remote_engine_id": None,
+        "remote_block_ids": None,
+        "remote_host": None,
+        "remote_port": None,
+    }
+)
+"""Has an engine keep the KV cache of a prompt for another (vLLM v1/nixl/pull_scheduler.py; its proxies send it too)."""
+
+
+class Legs:
+    """Makes attempts as `PrefillSide` does, which makes the second leg."""
+
+    def __init__(self, *, transport: Transport, decode: PrefillSide, rotation: Rotation, metrics: Metrics) -> None:
+        self._transport = transport
+        self._decode = decode
+        self._rotation = rotation
+        self._load = rotation.load
+        self._health = rotation.health
+        self._metrics = metrics
+
+    async def attempt(self, arrival: Arrival, member: Member, body: bytes | None = None) -> Attempt:
+        """Have the prompt prefilled, then answered by `member`; with `body` if given.
+
+        An answer of the first engine ends the attempt if it is about the request; a failure is tried once more
+        elsewhere, but where a body without media failed. Raises UnavailableError if none of them does it.
+        """
+        if arrival.path not in TWO_LEGS:
+            return await self._decode.attempt(arrival, member, body)
+        sent = arrival.request.body if body is None else body
+        document, exact = read_unbounded(sent if isinstance(sent, bytes) else b"".join(sent))
+        written = write_exactly if exact else write
+        # its place is taken while the other works, so that nobody else is given it
+        self._load.begin(member.name)
+        try:
+            first, engine = await self._prefill(
+                arrival, member.pairing, written(_first_leg(document)), body is not None
+            )
+        except BaseException:
+            self._load.end(member.name)
+            raise
+        if first.cause is not None or first.reply is None or first.reply.status != 200:
+            self._load.end(member.name)
+            return first
+        params = _transfer_params(first.reply.body)
+        self._load.withdraw(member.name)
+        attempt = await self._decode.attempt(arrival, member, written(document | params))
+        if attempt.reply is not None:
+            attempt.reply.headers["x-epd-prefill"] = engine.name
+        return attempt
+
+    async def _prefill(self, arrival: Arrival, pairing: str, body: bytes, bare: bool) -> tuple[Attempt, Member]:
+        engine = self._rotation.prefiller(arrival.request_id, pairing)
+        if engine is None:
+            raise UnavailableError("no prefill engine is ready")
+        attempt = await self._ask(arrival, engine, body, bare)
+        if attempt.cause is None or (bare and attempt.reply is not None):
+            return attempt, engine
+        other = self._rotation.prefiller(arrival.request_id, pairing, excluded=(engine.name,))
+        if other is not None:
+            self._metrics.retried(Role.PREFILL, attempt.cause)
+            attempt, engine = await self._ask(arrival, other, body, bare), other
+        if attempt.cause is not None:
+            raise UnavailableError(f"prefill engine {engine.name} does not answer", code="engine_unavailable")
+        return attempt, engine
+
+    async def _ask(self, arrival: Arrival, engine: Member, body: bytes, bare: bool) -> Attempt:
+        call = Call(
+            address=engine.address,
+            path=arrival.path,
+            headers={**arrival.headers, "content-type": "application/json", "x-request-id": arrival.request_id},
+            body=body,
+        )
+        self._health.sent(engine.name)
+        self._load.begin(engine.name)
+        try:
+            answer = await self._transport.send(call)
+            try:
+                read = await answer.read()
+            finally:
+                answer.close()
+        except TransportError as error:
+            self._health.failed(engine.name, error.cause)
+            return Attempt(error.cause, None)
+        finally:
+            self._load.end(engine.name)
+        headers = {"content-type": answer.headers.get("content-type", "application/json")}
+        reply = Reply(status=answer.status, headers=headers, body=read)
+        if answer.status >= 500:
+            if not bare:
+                # an entry may be missing, which is not its fault
+                self._health.failed(engine.name, Cause.STATUS)
+            return Attempt(Cause.STATUS, reply)
+        self._health.succeeded(engine.name)
+        return Attempt(None, reply)
+
+
+def _first_leg(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The body that ends after one token, as one document."""
+    # a minimum above the one token would be refused
+    kept = {name: value for name, value in document.items() if name not in ("stream_options", "min_tokens")}
+    ends = {"stream": False, "max_tokens": 1, "kv_transfer_params": dict(PREFILL_ONLY)}
+    if "max_completion_tokens" in document:
+        ends["max_completion_tokens"] = 1
+    return kept | ends
+
+
+def _transfer_params(answer: bytes) -> dict[str, Any]:
+    """The field that leads the second engine to the first one's work, unchanged."""
+    try:
+        params = read_unbounded(answer)[0].get("kv_transfer_params")
+    except InvalidRequestError:
+        return {}
+    return {"kv_transfer_params": params} if params is not None else {}
