@@ -1,4 +1,4 @@
-"""Streams that break off, through real sockets on both loops: no client may take one for complete."""
+"""What clients see of replies, and the proxy of clients that leave, through real sockets on both loops."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
+from epd.proxy.framing import CONTINUE
 from epd.proxy.listening import Listener
 from epd.proxy.transport import Cause, Reply, Sink, TransportError
-from unit.proxy.recorder import RecordedTurn, Recorder
+from unit.proxy.recorder import RecordedTurn, Recorder, ok, statuses
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -65,3 +66,84 @@ def test_chunks_end_without_the_last_one(loop: str) -> None:
 def test_what_ends_with_the_connection_is_reset(loop: str) -> None:
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner, pytest.raises(ConnectionResetError):
         runner.run(received(b"1.0"))
+
+
+# clients that send no more, and clients that have left, begin alike
+
+
+async def half_close(*, leaves: bool) -> tuple[bytes, RecordedTurn]:
+    release = asyncio.Event()
+
+    async def waits(turn: RecordedTurn) -> Reply:
+        await release.wait()
+        return ok()
+
+    recorder = Recorder(answers=waits)
+    listener = Listener(recorder)
+    await listener.listen("127.0.0.1", 0)
+    host, _, port = listener.addresses[0].rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET / HTTP/1.1\r\nHost: p\r\n\r\n")
+    received = b""
+    async with asyncio.timeout(10):
+        while not recorder.answered:  # noqa: ASYNC110 - there is no Event
+            await asyncio.sleep(0.001)
+        if leaves:
+            writer.close()
+            while not recorder.turns[0].ends:  # noqa: ASYNC110 - there is no Event
+                await asyncio.sleep(0.001)
+        else:
+            writer.write_eof()
+            received = await reader.readuntil(CONTINUE)
+            release.set()
+            received += await reader.read()
+            writer.close()
+    await listener.close(1)
+    return received, recorder.turns[0]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_client_that_sends_no_more_gets_its_answer(loop: str) -> None:
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        received, turn = runner.run(half_close(leaves=False))
+    assert (statuses(received), turn.cancelled, turn.ends) == ([200], False, [False])
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_client_that_has_left_is_found_out(loop: str) -> None:
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        _, turn = runner.run(half_close(leaves=True))
+    assert (turn.cancelled, turn.ends) == (True, [True])
+
+
+async def hang_up_on_a_stream() -> list[str]:
+    calls: list[str] = []
+
+    class Silent(Breaking):
+        def relay(self, sink: Sink) -> None:
+            sink.write(b"data: a\n\n")
+
+        def close(self) -> None:
+            calls.append("close")
+
+    async def streams(turn: RecordedTurn) -> Reply:
+        return Reply(status=200, headers={"content-type": "text/event-stream"}, stream=Silent())
+
+    listener = Listener(Recorder(answers=streams))
+    await listener.listen("127.0.0.1", 0)
+    host, _, port = listener.addresses[0].rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET / HTTP/1.1\r\nHost: p\r\n\r\n")
+    await reader.readuntil(b"data: a\n\n\r\n")
+    writer.close()
+    async with asyncio.timeout(10):
+        while not calls:  # noqa: ASYNC110 - there is no Event
+            await asyncio.sleep(0.001)
+    await listener.close(1)
+    return calls
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_silent_stream_ends_when_its_client_has_left(loop: str) -> None:
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        assert runner.run(hang_up_on_a_stream()) == ["close"]
