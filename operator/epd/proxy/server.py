@@ -40,6 +40,9 @@ FORWARDED: Final = ("authorization", "traceparent", "tracestate", "baggage")
 """Headers of a client that engines see. Rank headers (X-data-parallel-rank) and everything else stay here."""
 UNWANTED_LIMIT: Final = 64 << 10
 """Bytes of a body that come with a request that has no use for one; they are dropped."""
+# asked of every request, and in Python 3.11 a member is found through its class ten times slower
+_HEALTH: Final = Handling.HEALTH
+_STORED: Final = Handling.STORED
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 """A request id becomes part of vLLM's own and goes into logs."""
 
@@ -153,7 +156,7 @@ class RequestTurn:
         if port.settings.suspended:
             raise SuspendedError("the EPDDeployment is suspended (spec.suspend)")
         self._forwarded = _forwarded(head.headers)
-        if match.route.handling is Handling.STORED:
+        if match.route.handling is _STORED:
             raise no_route(head.path)
         if match.route.parse is None:
             return self._check_unwanted(head.length or 0)
@@ -209,7 +212,7 @@ class RequestTurn:
         if self._preflight is not None:
             return self._preflight
         assert match is not None  # noqa: S101 - for the type checker: `begin` has found it
-        if match.route.handling is Handling.HEALTH:
+        if match.route.handling is _HEALTH:
             return port.health()
         if match.route.parse is None or self._intake is None:
             return await port.exchange.models(headers=self._forwarded)
