@@ -7,10 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from epd.proxy.bodies import Bodies
+from epd.proxy.identifiers import HashAlgorithm
+from epd.proxy.intake import Intake
 from epd.proxy.media import MediaPolicy
 from epd.proxy.requests import ParsedRequest, parse_chat
 from epd.proxy.rewrite import Reported, read_report, without_pixels
 from epd.proxy.transport import Body
+from unit.proxy.bodytexts import base64_text
 
 POLICY = MediaPolicy(allowed_domains=frozenset({"a.example"}))
 GRID = {"image_grid_thw": [1, 8, 8]}
@@ -105,6 +109,19 @@ def test_each_modality_goes_by_itself() -> None:
     del reported[other.key]
     parts = content(without_pixels(request, reported))
     assert [part["type"] for part in parts] == ["image_url", "audio_embeds", "video_url", "image_url"]
+
+
+def test_what_was_lifted_of_another_modality_is_in_the_body() -> None:
+    video = {"type": "video_url", "video_url": {"url": f"data:video/mp4;base64,{base64_text(0, 9000)}"}}
+    taken = Intake(share=Bodies(room=None).share(), limit=1 << 20, algorithm=HashAlgorithm.BLAKE3, length=None)
+    taken.feed(json.dumps({"messages": [{"role": "user", "content": [image(), video]}]}).encode())
+    request = parse_chat(taken.lifted(), policy=POLICY)
+    assert isinstance(request.body, tuple)
+    picture, clip = request.items
+    assert content(without_pixels(request, reports(request, GRID, {}))) == [
+        embeds("image", GRID, picture.identifier),
+        {**video, "uuid": clip.identifier},
+    ]
 
 
 WHOLE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
