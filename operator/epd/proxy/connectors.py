@@ -6,7 +6,7 @@ Pure. Sources: vLLM distributed/ec_transfer/ec_connector/{example_connector,cpu/
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
@@ -61,5 +61,4 @@ def read_announcement(answer: bytes) -> Mapping[str, Any]:
 
 def announce(request: ParsedRequest, params: Mapping[str, Any]) -> ParsedRequest:
     """Write `params` into the bodies for the prefill side, which never have any of the client's."""
-    field = b'{"ec_transfer_params":' + orjson.dumps(params) + b","
-    return replace(request, pieces=(field + request.pieces[0][1:], *request.pieces[1:]))
+    return request.with_fields({"ec_transfer_params": params})

@@ -6,7 +6,8 @@ other (vLLM v1 NixlConnector; connectors that find each other by the prompt retu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -18,10 +19,13 @@ from epd.proxy.pods import Member
 from epd.proxy.prefill import Arrival, Attempt, PrefillSide
 from epd.proxy.requests import CHAT_PATH, COMPLETIONS_PATH
 from epd.proxy.rotation import Rotation
-from epd.proxy.transport import Call, Cause, Reply, Transport, TransportError
+from epd.proxy.transport import Body, Call, Cause, Reply, Transport, TransportError
 
 TWO_LEGS: Final = frozenset({CHAT_PATH, COMPLETIONS_PATH})
 """Routes whose bodies end after one token by `max_tokens`. Of others the engine that answers prefills by itself."""
+
+_DROPPED: Final = ("stream_options", "min_tokens")
+"""Fields that are refused beside those that end an answer after one token."""
 
 PREFILL_ONLY: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -55,14 +59,14 @@ class Legs:
         """
         if arrival.path not in TWO_LEGS:
             return await self._decode.attempt(arrival, member, body)
-        sent = arrival.request.body if body is None else body
-        document, exact = read_unbounded(sent if isinstance(sent, bytes) else b"".join(sent))
-        written = write_exactly if exact else write
+        ends: dict[str, Any] = {"stream": False, "max_tokens": 1, "kv_transfer_params": dict(PREFILL_ONLY)}
+        if arrival.path == CHAT_PATH:
+            ends["max_completion_tokens"] = 1
         # its place is taken while the other works, so that nobody else is given it
         self._load.begin(member.name)
         try:
             first, engine = await self._prefill(
-                arrival, member.pairing, written(_first_leg(document)), body is not None
+                arrival, member.pairing, _body(arrival, body, ends, _DROPPED), body is not None
             )
         except BaseException:
             self._load.end(member.name)
@@ -72,12 +76,16 @@ class Legs:
             return first
         params = _transfer_params(first.reply.body)
         self._load.withdraw(member.name)
-        attempt = await self._decode.attempt(arrival, member, written(document | params))
+        if body is None:
+            # nothing of the media is copied for that
+            attempt = await self._decode.attempt(replace(arrival, request=arrival.request.with_fields(params)), member)
+        else:
+            attempt = await self._decode.attempt(arrival, member, _with_fields(body, params))
         if attempt.reply is not None:
             attempt.reply.headers["x-epd-prefill"] = engine.name
         return attempt
 
-    async def _prefill(self, arrival: Arrival, pairing: str, body: bytes, bare: bool) -> tuple[Attempt, Member]:
+    async def _prefill(self, arrival: Arrival, pairing: str, body: Body, bare: bool) -> tuple[Attempt, Member]:
         engine = self._rotation.prefiller(arrival.request_id, pairing)
         if engine is None:
             raise UnavailableError("no prefill engine is ready")
@@ -92,7 +100,7 @@ class Legs:
             raise UnavailableError(f"prefill engine {engine.name} does not answer", code="engine_unavailable")
         return attempt, engine
 
-    async def _ask(self, arrival: Arrival, engine: Member, body: bytes, bare: bool) -> Attempt:
+    async def _ask(self, arrival: Arrival, engine: Member, body: Body, bare: bool) -> Attempt:
         call = Call(
             address=engine.address,
             path=arrival.path,
@@ -123,14 +131,16 @@ class Legs:
         return Attempt(None, reply)
 
 
-def _first_leg(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The body that ends after one token, as one document."""
-    # a minimum above the one token would be refused
-    kept = {name: value for name, value in document.items() if name not in ("stream_options", "min_tokens")}
-    ends = {"stream": False, "max_tokens": 1, "kv_transfer_params": dict(PREFILL_ONLY)}
-    if "max_completion_tokens" in document:
-        ends["max_completion_tokens"] = 1
-    return kept | ends
+def _body(arrival: Arrival, body: bytes | None, added: Mapping[str, Any], dropped: Collection[str]) -> Body:
+    if body is None:
+        return arrival.request.with_fields(added, dropped=dropped).body
+    return _with_fields(body, added, dropped)
+
+
+def _with_fields(body: bytes, added: Mapping[str, Any], dropped: Collection[str] = ()) -> bytes:
+    document, exact = read_unbounded(body)
+    kept = {name: value for name, value in document.items() if name not in dropped}
+    return (write_exactly if exact else write)({**kept, **added})
 
 
 def _transfer_params(answer: bytes) -> dict[str, Any]:

@@ -62,7 +62,8 @@ async def test_the_second_engine_gets_what_the_first_one_says() -> None:
     (first, sent), (last, passed_on) = b.engines.calls
     messages = {"messages": [{"role": "user", "content": [{"type": "text", "text": "What colour?"}]}]}
     assert (first, last) == ("first0", "last0")
-    assert sent == messages | {"stream": False, "max_tokens": 1, "kv_transfer_params": dict(PREFILL_ONLY)}
+    ends = {"stream": False, "max_tokens": 1, "max_completion_tokens": 1}
+    assert sent == messages | ends | {"kv_transfer_params": dict(PREFILL_ONLY)}
     assert passed_on == messages | {"kv_transfer_params": PARAMS}
     assert b.load.counts() == {}
     assert all(answer.closed for answer in b.engines.answers)
@@ -92,6 +93,12 @@ async def test_only_the_end_differs() -> None:
     assert reply.stream is not None
     reply.stream.close()
     assert b.load.counts() == {}
+
+
+async def test_a_completion_ends_by_the_one_field_it_knows() -> None:
+    b = legs(P0, D0, scripts={"first0": [document(PREFILLED)]})
+    await b.exchange.answer(replace(arrival(), path="/v1/completions"))
+    assert (b.engines.calls[0][1]["max_tokens"], "max_completion_tokens" in b.engines.calls[0][1]) == (1, False)
 
 
 async def test_media_are_encoded_first_and_both_get_the_same() -> None:
