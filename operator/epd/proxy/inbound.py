@@ -9,14 +9,14 @@ import asyncio
 import time
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from epd.proxy.errors import ProxyError, RequestTimeoutError, SlowRequestError
 from epd.proxy.framing import CONTINUE
+from epd.proxy.handler import Handler, Turn
 from epd.proxy.head import Head
 from epd.proxy.reader import RequestReader
 from epd.proxy.sending import ReplySender
-from epd.proxy.transport import Reply
 
 IDLE_SECONDS: Final = 75.0
 """How long a connection may be silent between requests: NGINX's default, and above the 60 s after which load balancers
@@ -39,42 +39,6 @@ PROBE_SECONDS: Final = 0.1
 """First pause between probes of a half-closed client; each is twice as long as the last, up to 100 times this one."""
 CLOCK_SECONDS: Final = 0.001
 """By how much the loop's clock may be behind: uvloop counts milliseconds."""
-
-
-class Turn(Protocol):
-    """One request in the handler's hands, from its head to the last byte of its reply."""
-
-    head: Head
-    deadline: float
-    """Of the monotonic clock, in seconds."""
-
-    def begin(self) -> None:
-        """Judge the head. Raises ProxyError."""
-
-    def feed(self, data: bytes) -> None:
-        """Take the next bytes of the body. Raises ProxyError."""
-
-    async def answer(self) -> Reply:
-        """Answer, once the body is whole. Raises nothing but CancelledError."""
-
-    def refuse(self, error: ProxyError) -> Reply:
-        """Answer with `error`, in place of `answer`."""
-
-    def end(self, *, left: bool) -> None:
-        """It is over; `left`: the client went before its reply was complete. Called once."""
-
-
-class Handler(Protocol):
-    """What stands behind connections."""
-
-    draining: bool
-    """Whether replies shall close their connections."""
-
-    def turn(self, head: Head) -> Turn:
-        """A request has come."""
-
-    def refuse(self, error: ProxyError) -> Reply:
-        """Answer what is no request."""
 
 
 class _Stage(Enum):

@@ -12,7 +12,8 @@ import ssl
 from pathlib import Path
 from typing import Final
 
-from epd.proxy.inbound import Connection, Handler
+from epd.proxy.handler import Handler
+from epd.proxy.inbound import Connection
 
 BACKLOG: Final = 4096
 """Connections that wait to be accepted: Linux's own limit since 5.4 (net.core.somaxconn)."""

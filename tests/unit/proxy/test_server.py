@@ -113,7 +113,7 @@ async def test_requests_that_need_no_body_may_bring_a_little() -> None:
         ("OPTIONS *", 404),
         ("POST /v1/chat/completions/", 404),
         ("POST /invocations", 404),
-        ("GET /v1/responses/resp_1", 404),
+        ("GET /v1/responses/resp_1/x", 404),
         ("GET /metrics", 404),
     ],
 )
