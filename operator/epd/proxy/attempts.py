@@ -5,13 +5,14 @@ Applies no policy: what becomes of a request that both failed on is decided by `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member
 from epd.proxy.prefill import Arrival, Attempt
 from epd.proxy.rotation import Rotation
+from epd.proxy.stored import RESPONSES_PATH, new_id, stored_as
 from epd.proxy.transport import Cause
 
 ENGINES_AT_RISK: Final = 2
@@ -66,11 +67,12 @@ class Attempts:
         *,
         bare: bytes | None = None,
         failed_on: frozenset[str] = frozenset(),
+        only: bool = False,
     ) -> Outcome:
         """Try `target`, with the body `bare` of media if there is one; if it fails, try once more with everything.
 
         The second try goes to another engine, or to the same one if that need not be ill. `failed_on` names the engines
-        that failed before.
+        that failed before; with `only` no other engine than the target can answer.
         """
         if target is None:
             return Outcome(failed_on=failed_on)
@@ -84,7 +86,7 @@ class Attempts:
         if taken:
             failed_on |= {target.name}
         # whether it has room or not: the request has had its turn, and no more of them come than were at the first
-        other = self._rotation.prefill(arrival.request_id, pairing=pairing, excluded=(target.name,))
+        other = None if only else self._rotation.prefill(arrival.request_id, pairing=pairing, excluded=(target.name,))
         alone = other is None
         if other is None and (cause is Cause.DISCONNECTED or (bare is not None and taken)):
             other = target
@@ -100,6 +102,8 @@ class Attempts:
 
     async def _attempt(self, arrival: Arrival, member: Member, bare: bytes | None) -> Attempt:
         self._health.sent(member.name)
+        if arrival.path == RESPONSES_PATH:
+            arrival = replace(arrival, request=stored_as(arrival.request, new_id(member.name)))
         attempt = await self._prefill_side.attempt(arrival, member, bare)
         if attempt.cause is None:
             self._health.succeeded(member.name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -35,6 +35,7 @@ from epd.proxy.rewrite import Reported, without_pixels
 from epd.proxy.rotation import Rotation
 from epd.proxy.routing import InFlight
 from epd.proxy.settings import EncoderFailurePolicy, Limits
+from epd.proxy.stored import made_by
 from epd.proxy.transport import Call, Reply, Transport, TransportError
 
 PAIRING_GONE: Final = "pairing-gone"
@@ -133,12 +134,15 @@ class Exchange:
 
     async def answer(self, arrival: Arrival) -> Reply:
         """Answer a completion. Raises ProxyError; a cancelled call leaves nothing running behind it."""
+        previous = arrival.request.previous_response_id
+        maker = None if previous is None else made_by(previous, self._rotation.answering())
         media = self._encodes and bool(arrival.request.items)
-        work = self._answer_media(arrival) if media else self._answer_text(arrival)
-        try:
-            return await self._deadlines.hold(arrival.deadline, work)
-        except TimeoutError:
-            raise RequestTimeoutError("the request took longer than spec.proxy.timeouts.request") from None
+        return await self._hold(arrival, (self._answer_media if media else self._answer_text)(arrival, maker))
+
+    async def stored(self, arrival: Arrival, response_id: str) -> Reply:
+        """Have the engine that made a response answer what is asked of it. Raises ProxyError."""
+        maker = made_by(response_id, self._rotation.answering())
+        return await self._hold(arrival, self._answer_text(arrival, maker))
 
     async def models(self, *, headers: Mapping[str, str]) -> Reply:
         """Answer `GET /v1/models` with what a prefill-side engine says. Raises ProxyError."""
@@ -166,18 +170,25 @@ class Exchange:
         """Whether a text request would find an engine now."""
         return self._rotation.serves()
 
-    async def _answer_text(self, arrival: Arrival) -> Reply:
-        """Answer what has no media, or media of which the prefill side takes care."""
-        outcome = await self._attempts.ask(arrival, await self._choose(arrival, None), None)
+    async def _hold(self, arrival: Arrival, work: Coroutine[Any, Any, Reply]) -> Reply:
+        try:
+            return await self._deadlines.hold(arrival.deadline, work)
+        except TimeoutError:
+            raise RequestTimeoutError("the request took longer than spec.proxy.timeouts.request") from None
+
+    async def _answer_text(self, arrival: Arrival, maker: Member | None) -> Reply:
+        """Answer what has no media, or media of which the prefill side takes care. Only `maker` can, if given."""
+        target = maker or await self._choose(arrival, None)
+        outcome = await self._attempts.ask(arrival, target, None, only=maker is not None)
         return self._finish(outcome, arrival, _NOTHING, None)
 
-    async def _answer_media(self, arrival: Arrival) -> Reply:
+    async def _answer_media(self, arrival: Arrival, maker: Member | None) -> Reply:
         items = len(arrival.request.items)
         with ExitStack() as held:
             # first of all: it is demand for encoders also while nobody is there to use what they encode
             self._metrics.encode_wanted(items)
             held.callback(self._metrics.encode_settled, items)
-            first = self._rotation.prefill(arrival.request_id, wants_encoders=True)
+            first = maker or self._rotation.prefill(arrival.request_id, wants_encoders=True)
             if first is None:
                 raise _no_engine()
             if self._rotation.prefill(arrival.request_id, pairing=first.pairing, bounded=True) is None:
@@ -194,7 +205,10 @@ class Exchange:
             if primed.announced:
                 arrival = replace(arrival, request=announce(arrival.request, primed.announced))
             pairing = first.pairing if primed.encoders else None
-            outcome, fallback = await self._ask(arrival, pairing, primed, fallback, held)
+            if maker is not None:
+                outcome = await self._attempts.ask(arrival, maker, pairing, only=True)
+            else:
+                outcome, fallback = await self._ask(arrival, pairing, primed, fallback, held)
             return self._finish(outcome, arrival, primed, fallback)
 
     async def _choose(self, arrival: Arrival, pairing: str | None) -> Member | None:

@@ -35,6 +35,7 @@ class Arrival:
     headers: Mapping[str, str]
     arrived: float
     deadline: float
+    method: str = "POST"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +198,7 @@ class PrefillSide:
         call = Call(
             address=member.address,
             path=arrival.path,
+            method=arrival.method,
             headers={**arrival.headers, "content-type": "application/json", "x-request-id": arrival.request_id},
             body=arrival.request.body if body is None else body,
         )

@@ -79,6 +79,10 @@ class Rotation:
             return choose_prefill(key, members, self.load)
         return choose_prefill(key, self._well(members), self.load, shares=self.health.shares())
 
+    def answering(self) -> Sequence[Member]:
+        """All engines that requests may be answered by."""
+        return self.members.ready(self._answering)
+
     def serves(self) -> bool:
         """Whether a text request would find an engine now."""
         prefills = self._answering is not Role.DECODE or bool(self.members.ready(Role.PREFILL))

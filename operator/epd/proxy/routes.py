@@ -27,6 +27,7 @@ from epd.proxy.dialects import (
 from epd.proxy.errors import InvalidRequestError, MethodNotAllowedError, NotFoundError
 from epd.proxy.media import MediaPolicy
 from epd.proxy.requests import CHAT_PATH, COMPLETIONS_PATH, MODELS_PATH, GivenBody, ParsedRequest, parse_chat
+from epd.proxy.stored import RESPONSES_PATH
 
 INVOCATIONS_PATH: Final = "/invocations"
 GENERATE_PATH: Final = "/inference/v1/generate"
@@ -83,7 +84,7 @@ ROUTES: Final = (
     Route(MODELS_PATH, "GET", Handling.MODELS),
     Route(CHAT_PATH, "POST", Handling.GENERATION, parse_chat),
     Route(COMPLETIONS_PATH, "POST", Handling.GENERATION, parse_text),
-    Route("/v1/responses", "POST", Handling.GENERATION, parse_responses),
+    Route(RESPONSES_PATH, "POST", Handling.GENERATION, parse_responses),
     Route("/v1/messages", "POST", Handling.GENERATION, parse_messages),
     Route("/v1/messages/count_tokens", "POST", Handling.SINGLE, parse_token_count),
     Route("/tokenize", "POST", Handling.SINGLE, parse_tokenize),

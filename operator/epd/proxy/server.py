@@ -29,7 +29,8 @@ from epd.proxy.head import Head
 from epd.proxy.intake import Intake
 from epd.proxy.metrics import Metrics
 from epd.proxy.prefill import Arrival
-from epd.proxy.routes import Handling, Match, find, no_route
+from epd.proxy.requests import ParsedRequest
+from epd.proxy.routes import Handling, Match, find
 from epd.proxy.settings import Settings
 from epd.proxy.transport import Reply
 
@@ -156,12 +157,13 @@ class RequestTurn:
         if port.settings.suspended:
             raise SuspendedError("the EPDDeployment is suspended (spec.suspend)")
         self._forwarded = _forwarded(head.headers)
-        if match.route.handling is _STORED:
-            raise no_route(head.path)
-        if match.route.parse is None:
+        stored = match.route.handling is _STORED
+        if match.route.parse is None and not stored:
             return self._check_unwanted(head.length or 0)
         port.enter()
         self._entered = True
+        if stored:
+            return self._check_unwanted(head.length or 0)
         encoding = head.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             raise UnsupportedEncodingError(f"a body with content-encoding {encoding} can't be read; send it plain")
@@ -214,21 +216,25 @@ class RequestTurn:
         assert match is not None  # noqa: S101 - for the type checker: `begin` has found it
         if match.route.handling is _HEALTH:
             return port.health()
+        if match.response_id is not None:
+            return await port.exchange.stored(self._arrival(match, ParsedRequest((b"",))), match.response_id)
         if match.route.parse is None or self._intake is None:
             return await port.exchange.models(headers=self._forwarded)
         # in no name of its own: the bytes as they came are let go once they are parsed
         lifted, self._intake = self._intake.lifted(), None
         parsed = match.route.parse(lifted, policy=port.settings.media)
         del lifted
-        return await port.exchange.answer(
-            Arrival(
-                path=match.target,
-                request=parsed,
-                request_id=self._request_id,
-                headers=self._forwarded,
-                arrived=self._arrived,
-                deadline=self.deadline,
-            )
+        return await port.exchange.answer(self._arrival(match, parsed))
+
+    def _arrival(self, match: Match, request: ParsedRequest) -> Arrival:
+        return Arrival(
+            path=match.target,
+            method=match.route.method,
+            request=request,
+            request_id=self._request_id,
+            headers=self._forwarded,
+            arrived=self._arrived,
+            deadline=self.deadline,
         )
 
     @property

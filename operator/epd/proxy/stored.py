@@ -15,6 +15,8 @@ from epd.proxy.identifiers import HashAlgorithm, digest
 from epd.proxy.pods import Member
 from epd.proxy.requests import ParsedRequest
 
+RESPONSES_PATH: Final = "/v1/responses"
+
 _BEGIN: Final = "resp_"
 """vLLM takes no other as a `previous_response_id`."""
 _TOKEN: Final = 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from epd.api.names import Role
-from protocol.proxy.stubs import StubEngine, generate, image, proxy, text
+from protocol.proxy.stubs import Proxy, StubEngine, generate, image, proxy, status, stream, text
 
 PICTURE = base64.b64encode(random.Random(0).randbytes(300_000)).decode()
 URL = f"data:image/png;base64,{PICTURE}"
@@ -27,12 +28,12 @@ class Engine(StubEngine):
 
     async def any(self, request: web.Request) -> web.StreamResponse:
         self.paths.append(request.path_qs)
-        return await self.chat(request)
+        return await (self.chat(request) if request.can_read_body else self.behave(self, request, {}))
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[StubEngine]:
         app = web.Application(client_max_size=1 << 30)
-        app.router.add_post("/{path:.*}", self.any)
+        app.router.add_route("*", "/{path:.*}", self.any)
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -130,3 +131,66 @@ async def test_other_routes_reach_no_engine(path: str) -> None:
         assert response.status == 404
         assert (await response.json())["error"]["code"] == "route_not_found"
     assert (e.paths, pd.paths) == ([], [])
+
+
+async def store(engine: StubEngine, request: web.Request, document: dict[str, Any]) -> web.StreamResponse:
+    """An engine that names a response as it is told, and knows its own."""
+    if document.get("stream"):
+        event = {"type": "response.completed", "response": {"id": document["request_id"], "kv_transfer_params": {}}}
+        return await stream(request, f"event: response.completed\ndata: {json.dumps(event)}\n\n".encode())
+    return web.json_response({"id": document.get("request_id"), "by": engine.name, "ec_transfer_params": None})
+
+
+def stores() -> list[Engine]:
+    return [Engine(f"pd{n}", Role.PREFILL_DECODE, store) for n in range(3)]
+
+
+async def created(served: Proxy, **fields: Any) -> dict[str, Any]:
+    async with served.http.post("/v1/responses", json={"input": "x", "request_id": "resp_1", **fields}) as response:
+        assert response.status == 200
+        return dict(await response.json())
+
+
+async def test_a_stored_response_is_asked_of_the_engine_that_made_it() -> None:
+    engines = stores()
+    async with proxy(*engines) as served:
+        made = [await created(served) for _ in range(6)]
+        assert len({response["id"] for response in made}) == 6
+        for response in made:
+            [maker] = [engine for engine in engines if engine.name == response["by"]]
+            maker.paths.clear()
+            target = f"/v1/responses/{response['id']}"
+            for method, path in (("GET", f"{target}?stream=false"), ("POST", f"{target}/cancel"), ("DELETE", target)):
+                async with served.http.request(method, path) as answer:
+                    assert (answer.status, answer.headers["x-epd-prefill"]) == (200, maker.name)
+            assert maker.paths == [f"{target}?stream=false", f"{target}/cancel", target]
+            assert (await created(served, previous_response_id=response["id"]))["by"] == maker.name
+
+
+async def test_no_other_engine_goes_on_from_a_stored_response() -> None:
+    engines = stores()
+    async with proxy(*engines) as served:
+        response = await created(served)
+        [maker] = [engine for engine in engines if engine.name == response["by"]]
+        maker.behave = status(500, {"error": {"message": "m"}})
+        follow = {"input": "x", "previous_response_id": response["id"]}
+        async with served.http.post("/v1/responses", json=follow) as answer:
+            assert answer.status == 500
+        served.members.replace(engine.member() for engine in engines if engine is not maker)
+        for method, path, body in (
+            ("POST", "/v1/responses", follow),
+            ("GET", f"/v1/responses/{response['id']}", None),
+        ):
+            async with served.http.request(method, path, json=body) as answer:
+                assert answer.status == 400
+                assert (await answer.json())["error"]["code"] == "response_not_found"
+        assert [len(engine.requests) for engine in engines if engine is not maker] == [0, 0]
+
+
+async def test_streamed_responses_have_an_id_that_leads_back_and_no_transfer_fields() -> None:
+    [engine, *_] = stores()
+    async with proxy(engine) as served:
+        body = {"input": "x", "stream": True}
+        async with served.http.post("/v1/responses", json=body) as response:
+            data = (await response.text()).partition("data: ")[2]
+        assert json.loads(data) == {"type": "response.completed", "response": {"id": engine.requests[0]["request_id"]}}
