@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from epd.proxy.health import Health
 from epd.proxy.prefill import Attempt, PrefillSide
 from epd.proxy.rotation import Rotation
 from epd.proxy.transport import Cause, Reply
-from unit.proxy.engines import Bench, arrival, bench, broken, document, member
+from unit.proxy.engines import HANG, Bench, arrival, bench, broken, document, member, until_called
 
 D0, D1 = member("d0"), member("d1")
 SPOKE = Attempt(Cause.STATUS, Reply(status=500, headers={}))
@@ -87,3 +88,19 @@ async def test_failures_put_an_engine_out(answer: Any, bare: bytes | None, times
         await ask.ask(arrival(), D0, "p", bare=bare, failed_on=frozenset({"other"}))
         asked += 1
     assert (asked if ejected else None) == times
+
+
+async def test_an_engine_on_trial_gets_one_request() -> None:
+    now = [1000.0]
+    b = bench(D0, scripts={"d0": [broken(Cause.REFUSED), HANG]})
+    health = Health(b.members, on_ejected=[].append, clock=lambda: now[0])
+    side = PrefillSide(transport=b.engines, load=b.load, metrics=b.metrics, idle_seconds=60)
+    rotation = Rotation(members=b.members, load=b.load, health=health, bound=0)
+    ask = Attempts(prefill_side=side, rotation=rotation, metrics=b.metrics)
+    await ask.ask(arrival(), D0, "p")
+    now[0] += 1
+    assert health.admits("d0")
+    task = asyncio.create_task(ask.ask(arrival(), D0, "p"))
+    await until_called(b.engines, 2)
+    assert not health.admits("d0")
+    task.cancel()

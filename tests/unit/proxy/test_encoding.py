@@ -19,9 +19,13 @@ E0, E1, E2 = member("e0"), member("e1"), member("e2")
 
 
 def encoding(
-    b: Bench, seconds: float = 60, connector: Connector = Connector.EXAMPLE, hints: Hints | None = None
+    b: Bench,
+    seconds: float = 60,
+    connector: Connector = Connector.EXAMPLE,
+    hints: Hints | None = None,
+    now: list[float] | None = None,
 ) -> Encoding:
-    health = Health(b.members, on_ejected=b.metrics.ejected)
+    health = Health(b.members, on_ejected=b.metrics.ejected, clock=lambda: now[0] if now else 1000.0)
     return Encoding(
         transport=b.engines,
         rotation=Rotation(members=b.members, load=b.load, health=health, bound=0),
@@ -279,3 +283,16 @@ async def test_a_primer_that_takes_too_long_twice_counts() -> None:
     for _ in range(2):
         await work.encode(order(arrival("AAAA")))
     assert b.value("epd_proxy_ejections_total", role="encode") == 1
+
+
+async def test_an_encoder_on_trial_gets_one_primer() -> None:
+    b, now = bench(E0, E1, scripts={"e0": [broken(Cause.REFUSED), HANG]}), [1000.0]
+    b.load.begin("e1", 5)
+    work = encoding(b, now=now)
+    await work.encode(order(arrival("AAAA")))
+    now[0] += 1
+    task = asyncio.create_task(work.encode(order(arrival("AAAA"))))
+    await until_called(b.engines, 3)
+    await work.encode(order(arrival("BBBB")))
+    assert b.engines.called() == ["e0", "e1", "e0", "e1"]
+    task.cancel()

@@ -179,3 +179,22 @@ async def test_other_routes_are_prefilled_where_they_are_answered() -> None:
     b = legs(P0, D0)
     await b.exchange.answer(replace(arrival(), path="/v1/responses"))
     assert b.engines.called() == ["last0"]
+
+
+async def test_nobody_gets_the_place_between_the_legs() -> None:
+    limits = Limits(max_in_flight_per_engine=1)
+    b = legs(P0, D0, limits=limits, scripts={"first0": [document(PREFILLED)], "last0": [HANG]})
+    b.engines.gate = asyncio.Event()
+    first = asyncio.create_task(b.exchange.answer(arrival()))
+    await until_called(b.engines, 1)
+    second = asyncio.create_task(b.exchange.answer(arrival()))
+    await settle()
+    assert b.exchange.admission.waiting == 1
+    b.engines.gate.set()
+    await until_called(b.engines, 2)
+    await settle()
+    assert (b.engines.called(), b.exchange.admission.waiting) == (["first0", "last0"], 1)
+    assert b.load.counts() == {"last0": 1}
+    first.cancel()
+    await second
+    assert b.engines.called() == ["first0", "last0", "first0", "last0"]
