@@ -59,6 +59,12 @@ class _Primed:
     announced: Mapping[str, Any] = field(default_factory=dict)
     failure: EncodeFailure | None = None
 
+    def told(self, arrival: Arrival) -> Arrival:
+        """The request with what encoders announced to the engines of their own pairing, which no other may read."""
+        if not self.announced:
+            return arrival
+        return replace(arrival, request=announce(arrival.request, self.announced))
+
     @property
     def identifiers(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(item.identifier for item in self.reported.values() if item.identifier))
@@ -202,11 +208,9 @@ class Exchange:
                 return refusal
             else:
                 fallback = self._take_fallback(primed.failure.reason, held)
-            if primed.announced:
-                arrival = replace(arrival, request=announce(arrival.request, primed.announced))
             pairing = first.pairing if primed.encoders else None
             if maker is not None:
-                outcome = await self._attempts.ask(arrival, maker, pairing, only=True)
+                outcome = await self._attempts.ask(primed.told(arrival), maker, pairing, only=True)
             else:
                 outcome, fallback = await self._ask(arrival, pairing, primed, fallback, held)
             return self._finish(outcome, arrival, primed, fallback)
@@ -226,11 +230,12 @@ class Exchange:
         self, arrival: Arrival, pairing: str | None, primed: _Primed, fallback: str | None, held: ExitStack
     ) -> tuple[Outcome, str | None]:
         """Have the request answered by the prefill side of `pairing`, if given; and the reason of a fallback by now."""
+        told = primed.told(arrival)
         bare = None
         if self._rewrites and primed.failure is None:
-            bare = without_pixels(arrival.request, primed.reported)
+            bare = without_pixels(told.request, primed.reported)
         # chosen only now: while the encoders worked, pods came, went and got busy
-        outcome = await self._attempts.ask(arrival, await self._choose(arrival, pairing), pairing, bare=bare)
+        outcome = await self._attempts.ask(told, await self._choose(arrival, pairing), pairing, bare=bare)
         resent = outcome.resent
         if resent and pairing is not None:
             self._encoding.forget(arrival.request, pairing)

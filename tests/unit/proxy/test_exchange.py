@@ -558,3 +558,11 @@ async def test_what_an_encoder_announces_goes_on() -> None:
     uuid = primer["messages"][0]["content"][0]["uuid"]
     announced = {uuid: {"item_indices": [0], "metadata": {"image_grid_thw": [1, 8, 8]}}}
     assert [(name, body["ec_transfer_params"]) for name, body in sent] == [("d0", announced), ("d1", announced)]
+
+
+async def test_another_pairing_is_told_nothing_of_what_encoders_announce() -> None:
+    b = bench(E0, D0, member("d9", "q"), scripts={"d0": [ILL]}, connector=Connector.HOST_MEMORY)
+    b.load.begin("d9")
+    reply = await b.exchange.answer(arrival("AAAA"))
+    sent = [(name, "ec_transfer_params" in body) for name, body in b.engines.calls[1:]]
+    assert (reply.status, reply.headers["x-epd-encode"], sent) == (200, "fallback", [("d0", True), ("d9", False)])
