@@ -6,6 +6,7 @@ Owns order, flow control and time. Never knows what a request means: that is the
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from enum import Enum, auto
@@ -17,6 +18,8 @@ from epd.proxy.handler import Handler, Turn
 from epd.proxy.head import Head
 from epd.proxy.reader import RequestReader
 from epd.proxy.sending import ReplySender
+
+log = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 75.0
 """How long a connection may be silent between requests: NGINX's default, and above the 60 s after which load balancers
@@ -58,18 +61,36 @@ _CLOSED: Final = _Stage.CLOSED
 
 
 class Connection(asyncio.Protocol):
-    """One connection. `on_lost` is told when it is gone."""
+    """One connection. `on_made` is told when it is there, `on_lost` when it is gone.
+
+    A factory's protocol may never be either: if a TLS handshake fails, event loops just forget it.
+    """
 
     __slots__ = (
         *("_at", "_close", "_consuming", "_due", "_eof", "_expects", "_handler", "_linger_left", "_loop", "_on_lost"),
-        *("_paused", "_probe", "_quit", "_reader", "_rest", "_sender", "_stage", "_task", "_timer", "_timer_at"),
+        *(
+            "_on_made",
+            "_paused",
+            "_probe",
+            "_quit",
+            "_reader",
+            "_rest",
+            "_sender",
+            "_stage",
+            "_task",
+            "_timer",
+            "_timer_at",
+        ),
         *("_transport", "_turn"),
     )
     _transport: asyncio.Transport
     _sender: ReplySender
 
-    def __init__(self, handler: Handler, on_lost: Callable[[Connection], None]) -> None:
+    def __init__(
+        self, handler: Handler, *, on_made: Callable[[Connection], None], on_lost: Callable[[Connection], None]
+    ) -> None:
         self._handler = handler
+        self._on_made = on_made
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._reader = RequestReader(self)
@@ -105,6 +126,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._sender = ReplySender(self._transport, self._sent)
         self._set_due(time.monotonic() + IDLE_SECONDS)
+        self._on_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - who broke off is known by other means
         """The connection is gone."""
@@ -114,7 +136,7 @@ class Connection(asyncio.Protocol):
                 timer.cancel()
         self._rest = b""
         if self._task is not None:
-            # it ends the turn, when it has let go of everything
+            # the turn ends when it has let go of everything
             self._task.cancel()
         else:
             self._sender.let_go()
@@ -211,6 +233,7 @@ class Connection(asyncio.Protocol):
         self._stage = _BUSY
         self._set_due(self._turn.deadline + GRACE_SECONDS)
         self._task = self._loop.create_task(self._answer(self._turn))
+        self._task.add_done_callback(self._answered)
 
     def _head_goes_on(self) -> None:
         due = time.monotonic() + HEAD_SECONDS
@@ -221,9 +244,6 @@ class Connection(asyncio.Protocol):
     async def _answer(self, turn: Turn) -> None:
         try:
             reply = await turn.answer()
-        except BaseException:
-            self._end_turn(left=not self._quit)
-            raise
         finally:
             self._task = None
         if self._stage is _BUSY:
@@ -231,10 +251,21 @@ class Connection(asyncio.Protocol):
             # HTTP/1.0 has no chunks: its streams end with the connection
             self._close = self._closes(turn) or not (chunked or reply.stream is None)
             self._sender.send(reply, bodiless=turn.head.method == "HEAD", chunked=chunked, close=self._close)
-        else:
+        elif reply.stream is not None:
             # the client left while the reply was on its way here
-            if reply.stream is not None:
-                reply.stream.close()
+            reply.stream.close()
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        """Its Task is over. One that is cancelled before its first step has run nothing of `_answer`."""
+        if self._task is task:
+            self._task = None
+        if self._stage is not _CLOSED:
+            if task.cancelled():
+                self.abort()
+            elif (error := task.exception()) is not None:
+                log.error("a reply could not be sent", exc_info=error)
+                self.abort()
+        elif self._task is None:
             self._end_turn(left=not self._quit)
 
     def _refuse(self, error: ProxyError, *, in_step: bool = True) -> None:

@@ -88,9 +88,7 @@ class Listener:
             connection.abort()
 
     def _connection(self) -> Connection:
-        connection = Connection(self._handler, self._lost)
-        self._connections.add(connection)
-        return connection
+        return Connection(self._handler, on_made=self._connections.add, on_lost=self._lost)
 
     def _lost(self, connection: Connection) -> None:
         self._connections.discard(connection)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
 
 import pytest
 import uvloop
 
+from epd.proxy.errors import NotFoundError
 from epd.proxy.framing import CONTINUE
 from epd.proxy.listening import Listener
 from epd.proxy.transport import Cause, Reply, Sink, TransportError
@@ -114,6 +117,44 @@ def test_a_client_that_has_left_is_found_out(loop: str) -> None:
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         _, turn = runner.run(half_close(leaves=True))
     assert (turn.cancelled, turn.ends) == (True, [True])
+
+
+async def reset_behind_a_refusal() -> Recorder:
+    """The refusal is written to a client that is gone, which the loop learns before the next request's first step."""
+
+    def begins(turn: RecordedTurn) -> None:
+        if turn.head.path == "/nope":
+            raise NotFoundError("no")
+
+    async def never(turn: RecordedTurn) -> Reply:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    recorder = Recorder(begins=begins, answers=never)
+    listener = Listener(recorder)
+    await listener.listen("127.0.0.1", 0)
+    host, _, port = listener.addresses[0].rpartition(":")
+    async with asyncio.timeout(10):
+        for number in range(20):
+            client = socket.create_connection((host, int(port)))
+            while listener.connections == 0:  # noqa: ASYNC110 - there is no Event
+                await asyncio.sleep(0.001)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(
+                b"GET /nope HTTP/1.1\r\nHost: p\r\n\r\nPOST / HTTP/1.1\r\nHost: p\r\nContent-Length: 2\r\n\r\n{}"
+            )
+            client.close()
+            while listener.connections or (len(recorder.turns) not in (0, 2 * (number + 1))):  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.001)
+    await listener.close(1)
+    return recorder
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_client_that_resets_leaves_no_turn_behind(loop: str) -> None:
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        recorder = runner.run(reset_behind_a_refusal())
+    assert [turn.head.path for turn in recorder.turns if len(turn.ends) != 1] == []
 
 
 async def hang_up_on_a_stream() -> list[str]:

@@ -118,6 +118,32 @@ def test_a_client_that_leaves_cancels_the_task(loop: str) -> None:
         runner.run(leave())
 
 
+async def fail_to_shake_hands() -> tuple[int, list[int]]:
+    recorder = Recorder()
+    listener = Listener(recorder, context=Certificate(chain=FILES / "ca.crt", key=FILES / "key.pem").context)
+    await listener.listen("127.0.0.1", 0)
+    host, _, port = listener.addresses[0].rpartition(":")
+    for sent in (b"", GET):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(sent)
+        if sent:
+            await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+    good = await connect(listener)
+    answered = await ask(good)
+    connections = listener.connections
+    listener.stop()
+    good[1].close()
+    await listener.close(5)
+    return connections, answered
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_handshake_that_fails_leaves_nothing_to_stop(loop: str) -> None:
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        assert runner.run(fail_to_shake_hands()) == (1, [200])
+
+
 def test_files_that_are_no_certificate_end_the_start(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"tls\.crt"):
         Certificate(chain=tmp_path / "tls.crt", key=tmp_path / "tls.key")

@@ -92,8 +92,9 @@ class Wire(asyncio.Transport):
         self.writes: list[bytes] = []
         self.state = "open"
         self.reading = True
+        self.made: list[Connection] = []
         self.lost: list[Connection] = []
-        self.connection = Connection(handler, self.lost.append)
+        self.connection = Connection(handler, on_made=self.made.append, on_lost=self.lost.append)
         self.connection.connection_made(self)
 
     def get_extra_info(self, name: str, default: object = None) -> object:

@@ -306,6 +306,40 @@ async def test_a_client_that_leaves_cancels_the_task() -> None:
     assert (turn.cancelled, turn.ends, wire.lost) == (True, [True], [wire.connection])
 
 
+async def test_a_client_that_leaves_before_the_task_begins_ends_the_turn() -> None:
+    recorder = Recorder()
+    wire = Wire(recorder)
+    wire.receive(post())
+    wire.close()
+    await settle()
+    assert (recorder.answered, recorder.turns[0].ends) == ([], [True])
+
+
+@pytest.mark.parametrize("fault", ["answer", "send", "cancelled"])
+async def test_a_reply_that_cannot_be_sent_breaks_off(fault: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Faulty(Stream):
+        def relay(self, sink: Sink) -> None:
+            raise RuntimeError("no")
+
+    stream = Faulty()
+
+    async def answers(turn: RecordedTurn) -> Reply:
+        if fault == "answer":
+            raise RuntimeError("no")
+        if fault == "cancelled":
+            raise asyncio.CancelledError
+        return Reply(status=200, headers={}, stream=stream)
+
+    recorder = Recorder(answers=answers)
+    wire = Wire(recorder)
+    wire.receive(post())
+    await settle()
+    # not the client's doing
+    assert (wire.state, recorder.turns[0].ends) == ("aborted", [False])
+    assert stream.calls == (["close"] if fault == "send" else [])
+    assert ("a reply could not be sent" in caplog.text) == (fault != "cancelled")
+
+
 async def test_a_client_that_leaves_closes_the_stream() -> None:
     stream = Stream()
     recorder = streams(stream)
