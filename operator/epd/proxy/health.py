@@ -1,7 +1,7 @@
 """Which engines requests should stay away from for a while, by what became of earlier requests.
 
 Pure, with the clock given. Knows nothing of pods' conditions (`pods.py` does) and never chooses an engine: where all
-are out, `rotation.py` takes the least bad one.
+are out, `rotation.py` takes them all.
 
 Passive ejection as Envoy's outlier detection has it, with half-open probes as a circuit breaker has them: the kubelet
 finds a dead engine after its readiness probe failed three times, half a minute by default; requests find it at once.
@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from epd.api.names import Role
-from epd.proxy.pods import Members
+from epd.proxy.pods import Member, Members
 from epd.proxy.routing import FULL_SHARE
 from epd.proxy.transport import Cause
 
@@ -38,7 +38,14 @@ _SUSPICION: Final = {
     Cause.STATUS: SUSPICION_UNTIL_OUT // 5,
     Cause.STREAM_ERROR: SUSPICION_UNTIL_OUT // 5,
 }
-"""How much each failure in a row counts."""
+"""How much each failure in a row counts. One of the proxy's own says nothing of an engine."""
+
+_PERHAPS_OF_REQUESTS: Final = frozenset({Cause.STATUS, Cause.STREAM_ERROR})
+"""Causes that one client may bring about again and again, on every engine."""
+OUT_ONE_IN: Final = 2
+"""For those causes one in so many engines of a role and pairing may be out: whoever repeats a bad request takes half of
+them from others at most. One always may, as with Envoy's `max_ejection_percent`: the only engine of a pairing gets what
+needs it anyway, and the first pod of a new version, if it fails fast, must not draw what old ones could answer."""
 
 SLOW_START_SECONDS: Final = 10.0
 """An engine's first requests compile kernels and fill caches; least in-flight would send it all there is meanwhile."""
@@ -88,7 +95,7 @@ class Health:
         self._records: dict[str, _Record] = {}
         self._started: dict[str, float] = {}
         """When the engines that start slowly came into rotation."""
-        self._roles: dict[str, Role] | None = None
+        self._ready: dict[str, Member] | None = None
         """Those in rotation at the last look; None before the first members were known."""
         self._version = -1
         self._follow()
@@ -102,11 +109,6 @@ class Health:
         """Whether the engine may get a request now: it is not out, or may have a trial."""
         record = self._records.get(name)
         return record is None or not record.ejections or self._clock() >= record.until
-
-    def out_until(self, name: str) -> float:
-        """When the engine may next be tried, by the clock; 0 for one that is not out."""
-        record = self._records.get(name)
-        return record.until if record is not None else 0.0
 
     def shares(self) -> Mapping[str, float]:
         """The engines that take less than a full share, by 0 to 1: a tenth at first, then growing to all in 10 s."""
@@ -131,19 +133,19 @@ class Health:
     def failed(self, name: str, cause: Cause) -> None:
         """The engine failed. While it is out only a trial counts: what else fails there fails of what is known."""
         self._follow()
-        role = (self._roles or {}).get(name)
-        if role is None:
-            # it is gone by now
+        member = (self._ready or {}).get(name)
+        if member is None or cause is Cause.LOCAL:
+            # it is gone by now, or was never asked
             return
         record = self._records.setdefault(name, _Record())
         if record.ejections and not record.on_trial:
             return
         record.suspicion += _SUSPICION[cause]
-        if record.on_trial or record.suspicion >= SUSPICION_UNTIL_OUT:
+        if record.on_trial or (record.suspicion >= SUSPICION_UNTIL_OUT and self._may_put_out(member, cause)):
             record.ejections += 1
             record.on_trial = False
             record.until = self._clock() + record.period
-            self._on_ejected(role)
+            self._on_ejected(member.role)
 
     def state(self, name: str) -> State:
         """What to show of the engine."""
@@ -152,6 +154,13 @@ class Health:
             return State.HEALTHY
         return State.HALF_OPEN if record.on_trial or self._clock() >= record.until else State.EJECTED
 
+    def _may_put_out(self, member: Member, cause: Cause) -> bool:
+        if cause not in _PERHAPS_OF_REQUESTS:
+            return True
+        equals = self._members.ready(member.role, member.pairing)
+        out = sum(bool((record := self._records.get(one.name)) and record.ejections) for one in equals)
+        return out < max(1, len(equals) // OUT_ONE_IN)
+
     def _follow(self) -> None:
         """Forget engines that left the rotation, however they come back; note which came.
 
@@ -159,11 +168,11 @@ class Health:
         """
         if self._version == self._members.version:
             return
-        known, self._version = self._roles, self._members.version
+        known, self._version = self._ready, self._members.version
         now = self._clock()
-        ready = {member.name: member.role for role in Role for member in self._members.ready(role)}
+        ready = {member.name: member for role in Role for member in self._members.ready(role)}
         self._records = {name: record for name, record in self._records.items() if name in ready}
         self._started = {name: at for name, at in self._started.items() if name in ready}
         if known is not None:
             self._started |= dict.fromkeys(ready.keys() - known.keys(), now)
-        self._roles = ready if self._members.synced else None
+        self._ready = ready if self._members.synced else None

@@ -7,6 +7,7 @@ engine and bounds no load.
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 import time
@@ -34,6 +35,9 @@ SWEEP_SECONDS: Final = 0.1
 _LIFE_SIGNS: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """A node that vanishes closes no connection. So its engines are given up after 30 s instead of the request's time."""
 _BODYLESS: Final = frozenset({"GET", "HEAD"})
+_OF_OUR_OWN: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
+"""Reasons why no connection came about that lie on this side (connect(2), socket(2)): too many descriptors, no memory,
+no port left for another connection to the same engine."""
 
 FIXED_LINES: Final = 4
 """The request line, `host`, `accept`, and the empty one."""
@@ -88,8 +92,10 @@ class HttpTransport:
         try:
             connection = await self._connect(engine)
         except TransportError as error:
+            if stale is None or error.cause is Cause.LOCAL:
+                raise
             # the engine may have seen the call, so it is not one that was refused
-            raise stale or error from error
+            raise stale from error
         return await _ask(connection, call, head, size)
 
     def close(self) -> None:
@@ -137,7 +143,9 @@ class HttpTransport:
         except BaseException as error:
             self._count_out(engine)
             if isinstance(error, (OSError, UnicodeError)):
-                raise TransportError(Cause.REFUSED, str(error) or f"no connection in {CONNECT_SECONDS} s") from error
+                ours = isinstance(error, OSError) and error.errno in _OF_OUR_OWN
+                message = str(error) or f"no connection in {CONNECT_SECONDS} s"
+                raise TransportError(Cause.LOCAL if ours else Cause.REFUSED, message) from error
             raise
         if connection.closed:
             # closed within the step of the loop that it takes to get here

@@ -50,8 +50,8 @@ class Rotation:
         """Choose an engine of the prefill side, or None.
 
         Of `pairing` if given, never of the pairing `avoided`, none of `excluded`; with `wants_encoders` rather one
-        whose pairing has an encoder; with `bounded` only one that has room. Engines that are out come last, the one
-        that has to wait least first: a pairing is never left without engines by us.
+        whose pairing has an encoder; with `bounded` only one that has room. Engines that are out come last: a pairing
+        is never left without engines by us.
         """
         members: Sequence[Member] = self.members.ready(self._answering, pairing)
         if avoided is not None:
@@ -103,7 +103,6 @@ class Rotation:
         return not self._bound or self.load[member.name] < self._bound
 
     def _well(self, members: Sequence[Member]) -> Sequence[Member]:
-        well = [member for member in members if self.health.admits(member.name)]
-        if well or not members:
-            return well
-        return [min(members, key=lambda member: (self.health.out_until(member.name), self.load[member.name]))]
+        # where all are out all are asked, as below Envoy's panic threshold: one alone would get what was meant for all,
+        # and what put them out may have been requests
+        return [member for member in members if self.health.admits(member.name)] or members

@@ -28,6 +28,8 @@ class Cause(StrEnum):
     TIMEOUT = "timeout"
     STATUS = "status"
     STREAM_ERROR = "stream-error"
+    LOCAL = "local"
+    """This process had no descriptor, port or memory for a connection; that says nothing of the engine."""
 
 
 class TransportError(Exception):

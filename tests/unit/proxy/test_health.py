@@ -9,7 +9,9 @@ from epd.proxy.health import Health, State
 from epd.proxy.pods import Member, Members
 from epd.proxy.transport import Cause
 
-E0 = Member(name="e0", role=Role.ENCODE, pairing="p", address="http://e0", ready=True)
+E0, E1, E2, E3 = (
+    Member(name=f"e{n}", role=Role.ENCODE, pairing="p", address=f"http://e{n}", ready=True) for n in range(4)
+)
 D0 = Member(name="d0", role=Role.PREFILL_DECODE, pairing="p", address="http://d0", ready=True)
 
 
@@ -54,6 +56,16 @@ COURSES: dict[str, list[tuple[str, str]]] = {
         *[("status", "healthy*")] * 2,
         *[("stream-error", "healthy*")] * 2,
         ("status", "ejected"),
+    ],
+    "what the proxy itself lacked": [*[("local", "healthy*")] * 20, ("disconnected", "healthy*")],
+    "what the proxy itself lacked for a trial": [
+        ("refused", "ejected"),
+        ("1", "half-open*"),
+        ("sent", "half-open"),
+        ("local", "half-open"),
+        ("1", "half-open*"),
+        ("sent", "half-open"),
+        ("ok", "healthy*"),
     ],
     "out for a second": [("refused", "ejected"), ("0.999", "ejected"), ("0.001", "half-open*")],
     "one trial at a time": [
@@ -120,7 +132,68 @@ def test_each_ejection_is_told() -> None:
     watched.health.failed("d0", Cause.REFUSED)
     watched.health.failed("gone", Cause.REFUSED)
     assert watched.ejected == [Role.ENCODE, Role.ENCODE, Role.PREFILL_DECODE]
-    assert (watched.health.out_until("e0"), watched.health.out_until("gone")) == (1003.0, 0.0)
+
+
+HALVES = [
+    # encoders of the pairing, the cause of six failures of each, one engine after the other, and who is out then
+    (1, "status", ["e0"]),
+    (2, "status", ["e0"]),
+    (2, "stream-error", ["e0"]),
+    (3, "status", ["e0"]),
+    (4, "status", ["e0", "e1"]),
+    # no request is the reason
+    (4, "refused", ["e0", "e1", "e2", "e3"]),
+    (4, "disconnected", ["e0", "e1", "e2", "e3"]),
+    (4, "timeout", ["e0", "e1", "e2", "e3"]),
+    (4, "local", []),
+]
+
+
+def out(watched: Watched) -> list[str]:
+    return [one.name for one in watched.members.all() if watched.health.state(one.name) is not State.HEALTHY]
+
+
+def fail(watched: Watched, name: str, cause: str) -> None:
+    for _ in range(6):
+        watched.health.failed(name, Cause(cause))
+
+
+@pytest.mark.parametrize(("engines", "cause", "expected"), HALVES)
+def test_what_may_be_of_requests_puts_out_half(engines: int, cause: str, expected: list[str]) -> None:
+    among = [E0, E1, E2, E3][:engines]
+    others = [replace(E0, name="o0", pairing="old"), replace(E0, name="o1", pairing="old"), D0]
+    watched = Watched(*among, *others)
+    for one in among:
+        fail(watched, one.name, cause)
+    assert out(watched) == expected
+    assert watched.ejected == [Role.ENCODE] * len(expected)
+    # of another pairing as many as ever
+    fail(watched, "o1", "refused")
+    assert out(watched) == [*expected, "o1"]
+
+
+def test_engines_that_are_gone_count_for_the_half_that_stays() -> None:
+    watched = Watched(E0, E1, E2, E3)
+    for name in ("e0", "e1"):
+        watched.health.failed(name, Cause.REFUSED)
+    fail(watched, "e2", "status")
+    assert out(watched) == ["e0", "e1"]
+    # one more success, and there is room for one more
+    watched.health.succeeded("e0")
+    watched.health.failed("e2", Cause.STATUS)
+    assert out(watched) == ["e1", "e2"]
+
+
+def test_an_engine_that_fails_its_trial_stays_out_however_many_are() -> None:
+    watched = Watched(E0, E1)
+    for name in ("e0", "e1"):
+        watched.health.failed(name, Cause.REFUSED)
+    watched.do("1")
+    watched.do("sent")
+    watched.do("status")
+    assert watched.health.state("e0") is State.EJECTED
+    watched.do("2")
+    assert watched.health.state("e0") is State.HALF_OPEN
 
 
 def test_a_pod_that_comes_back_has_a_clean_record_and_starts_slowly() -> None:

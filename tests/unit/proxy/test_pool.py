@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
+import os
 import random
+import resource
 import socket
 import ssl
 import subprocess
@@ -289,6 +292,51 @@ async def test_no_connection_is_a_refusal(transport: HttpTransport, address: str
     call = Call(address=address or await refused(), path="/")
     assert await cause(transport, call) is Cause.REFUSED
     assert transport._engines == {}
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL])
+async def test_what_this_side_lacks_is_no_refusal(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    async def connect(_: object) -> None:
+        raise OSError(number, "lacking")
+
+    async with raw_engine(answers) as engine:
+        monkeypatch.setattr(transport._engine(engine.address), "connect", connect)
+        assert await cause(transport, engine.call()) is Cause.LOCAL
+        assert transport._engines == {}
+
+
+async def test_too_many_descriptors_are_no_refusal(transport: HttpTransport) -> None:
+    async with raw_engine(answers) as engine:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # the number that the next descriptor would have
+        os.close(following := os.dup(0))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (following, hard))
+        try:
+            found = await cause(transport, engine.call())
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert found is Cause.LOCAL
+        assert (await transport.send(engine.call())).status == 200
+
+
+async def test_a_stale_connection_whose_successor_this_side_lacks_is_not_the_engines_fault(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def behave(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(OK)
+        await peer.request()
+        peer.reset()
+
+    async def connect(_: object) -> None:
+        raise OSError(errno.EMFILE, "lacking")
+
+    async with raw_engine(behave) as engine:
+        await transport.send(engine.call())
+        monkeypatch.setattr(transport._engines[engine.address], "connect", connect)
+        assert await cause(transport, engine.call()) is Cause.LOCAL
 
 
 async def test_a_connection_that_is_closed_at_once_is_noticed(transport: HttpTransport) -> None:

@@ -59,9 +59,10 @@ OUT = [
     (("d2",), {"pairing": "q"}, "d2"),
     (("d0", "d1"), {}, "d2"),
     (("d0", "d1"), {"pairing": "p"}, "d0"),
-    # all are out: the one that has been out for longest
     (("d1", "d0"), {"pairing": "p"}, "d0"),
+    # all are out: whoever has least to do
     (("d0", "d1", "d2"), {"excluded": ("d0",)}, "d2"),
+    (("d0", "d1", "d2"), {"excluded": ("d0", "d2")}, "d1"),
     (("d0", "d1", "d2"), {"excluded": ("d0", "d1", "d2")}, None),
 ]
 
@@ -75,7 +76,35 @@ def test_engines_that_are_out_come_last(out: tuple[str, ...], asked: dict[str, o
     assert name(r.prefill("r", **asked)) == expected  # type: ignore[arg-type] - of a table
 
 
-def test_the_one_that_waits_least_is_the_least_bad() -> None:
+@pytest.mark.parametrize("cause", [Cause.REFUSED, Cause.STATUS])
+@pytest.mark.parametrize("role", ["d", "e"])
+def test_where_all_are_out_all_take_their_share(role: str, cause: Cause) -> None:
+    r = rotation(*(member(f"{role}{number}") for number in range(4)))
+    for number in range(4):
+        r.health.failed(f"{role}{number}", Cause.REFUSED)
+        for _ in range(5):
+            r.health.failed(f"{role}{number}", cause)
+    for number in range(40):
+        key = f"key{number}"
+        chosen = r.prefill(key) if role == "d" else r.encoder(key, r.encoders("p"))
+        assert chosen is not None
+        r.load.begin(chosen.name)
+    assert sorted(r.load.counts()) == [f"{role}{number}" for number in range(4)]
+    # a quarter each, or what bounded load allows of one
+    assert max(r.load.counts().values()) <= (10 if role == "d" else 13)
+
+
+def test_a_bad_request_that_is_repeated_leaves_half_to_others() -> None:
+    r = rotation(*(member(f"d{number}") for number in range(4)))
+    for attempt in range(100):
+        chosen = r.prefill(f"bad{attempt}")
+        assert chosen is not None
+        r.health.failed(chosen.name, Cause.STATUS)
+    found = {name(r.prefill(f"good{number}")) for number in range(100)}
+    assert len(found) == 2
+
+
+def test_the_one_whose_time_is_over_comes_first() -> None:
     now = [1000.0]
     known = Members()
     known.replace([member("e0"), member("e1")])
