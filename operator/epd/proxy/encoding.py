@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from epd.api.names import Role
 from epd.proxy.connectors import Sharing, read_announcement
@@ -25,6 +25,12 @@ from epd.proxy.transport import Call, Cause, Transport, TransportError
 
 NO_ENCODER = "no-encoder"
 """Reason of a failure: no encoder of the pairing is in rotation."""
+
+PRIMERS_AT_ONCE: Final = 16
+"""Primers of one request that are on their way. Sounds and videos have one each, so a request with thousands of them
+would open as many connections and hold as many copies of its options (64 KB each). An encoder takes
+`max_num_batched_tokens` embeddings a step (vLLM v1/core/encoder_cache_manager.py), a few items: these keep several
+encoders busy, and what is more would wait there instead of here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +74,16 @@ class _Flight:
     waiters: int = 0
 
 
+@dataclass(slots=True, eq=False)
+class _Work:
+    """What one order comes to: the hint keys of its items, the turns of its primers, and why the rest is not sent."""
+
+    order: EncodeOrder
+    hint_keys: Mapping[str, str]
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PRIMERS_AT_ONCE))
+    unanswered: EncodeFailure | None = None
+
+
 class Encoding:
     """Primers in flight, shared by equal items. `attempt_seconds` bounds one attempt on one encoder."""
 
@@ -97,17 +113,18 @@ class Encoding:
 
         A cancelled call leaves primers alone that other requests wait for, and breaks off the rest.
         """
-        known = self._known(order)
+        work = _Work(order, hint_keys(order.pairing, order.request) if self._hinting else {})
+        known = self._known(work)
         items = {self._key(order, item): item for item in order.request.items if item.key not in known}
         self._metrics.encoded("hinted", len(known))
         joined = {key: self._flights[key] for key in items if key in self._flights}
         mine = {key: item for key, item in items.items() if key not in joined}
         results: list[Encoded | EncodeFailure] = [*known.values()]
-        results += await self._run(order, mine, {items[key].key: flight for key, flight in joined.items()})
+        results += await self._run(work, mine, {items[key].key: flight for key, flight in joined.items()})
         # another request's primer may have failed for another item's sake, so its failure is not ours
         unmet = {key: items[key] for key, flight in joined.items() if isinstance(flight.task.result(), EncodeFailure)}
         self._metrics.encoded("coalesced", len(joined) - len(unmet))
-        return results + await self._run(order, unmet, {}) if unmet else results
+        return results + await self._run(work, unmet, {}) if unmet else results
 
     def forget(self, request: ParsedRequest, pairing: str) -> None:
         """The items of `request` were not where they should be: they get primers again."""
@@ -115,32 +132,30 @@ class Encoding:
             for key in hint_keys(pairing, request).values():
                 self._hints.drop(key)
 
-    def _known(self, order: EncodeOrder) -> dict[str, Encoded]:
+    def _known(self, work: _Work) -> dict[str, Encoded]:
         """Items that need no primer, by their keys."""
-        keys = hint_keys(order.pairing, order.request) if self._hinting else {}
-        hints = {item: hint for item, key in keys.items() if (hint := self._hints.find(key))}
+        hints = {item: hint for item, key in work.hint_keys.items() if (hint := self._hints.find(key))}
         return {item: Encoded(encoder=hint.encoder, reported={item: hint.reported}) for item, hint in hints.items()}
 
-    def _note(self, order: EncodeOrder, encoded: Encoded) -> None:
-        keys = hint_keys(order.pairing, order.request) if self._hinting else {}
+    def _note(self, work: _Work, encoded: Encoded) -> None:
         for item, reported in encoded.reported.items():
             # without an identifier nothing was published
-            if item in keys and reported.identifier:
-                self._hints.note(keys[item], encoder=encoded.encoder, reported=reported)
+            if item in work.hint_keys and reported.identifier:
+                self._hints.note(work.hint_keys[item], encoder=encoded.encoder, reported=reported)
 
     def _key(self, order: EncodeOrder, item: MediaItem) -> str:
         authorization = order.headers.get("authorization", "")
         return f"{order.pairing}/{order.request.work_key(item, authorization=authorization)}"
 
     async def _run(
-        self, order: EncodeOrder, items: Mapping[str, MediaItem], joined: Mapping[str, _Flight]
+        self, work: _Work, items: Mapping[str, MediaItem], joined: Mapping[str, _Flight]
     ) -> list[Encoded | EncodeFailure]:
         """Encode `items` by primers of our own, and wait for `joined` (by item), whose failures are left out."""
-        encoders = self._rotation.encoders(order.pairing)
+        encoders = self._rotation.encoders(work.order.pairing)
         unserved = bool(items) and not encoders
         if unserved:
             self._metrics.encoded("failed", len(items))
-        started = [] if unserved else self._start(order, items, encoders)
+        started = [] if unserved else self._start(work, items, encoders)
         await self._wait([*started, *set(joined.values())])
         results = [flight.task.result() for flight in started]
         for key, flight in joined.items():
@@ -150,7 +165,7 @@ class Encoding:
                 results.append(Encoded(encoder=result.encoder, reported={key: result.reported[key]}))
         return [*results, EncodeFailure(reason=NO_ENCODER)] if unserved else results
 
-    def _start(self, order: EncodeOrder, items: Mapping[str, MediaItem], encoders: Sequence[Member]) -> list[_Flight]:
+    def _start(self, work: _Work, items: Mapping[str, MediaItem], encoders: Sequence[Member]) -> list[_Flight]:
         """Begin primers: images together per encoder, other media one by one (as vLLM's own proxy batches)."""
         groups: dict[tuple[str, str], tuple[Member, dict[str, MediaItem]]] = {}
         for key, item in items.items():
@@ -159,11 +174,11 @@ class Encoding:
             self._load.begin(encoder.name)
             _, group = groups.setdefault((encoder.name, "" if item.kind == "image" else key), (encoder, {}))
             group[key] = item
-        return [self._launch(order, group, encoder, child) for child, (encoder, group) in enumerate(groups.values())]
+        return [self._launch(work, group, encoder, child) for child, (encoder, group) in enumerate(groups.values())]
 
-    def _launch(self, order: EncodeOrder, group: Mapping[str, MediaItem], encoder: Member, child: int) -> _Flight:
+    def _launch(self, work: _Work, group: Mapping[str, MediaItem], encoder: Member, child: int) -> _Flight:
         held = [encoder.name]
-        task = asyncio.create_task(self._prime(order, group, encoder, child, held))
+        task = asyncio.create_task(self._prime(work, group, encoder, child, held))
         flight = _Flight(tuple(group), task)
         if self._sharing.coalesced:
             for key in flight.keys:
@@ -197,27 +212,47 @@ class Encoding:
                 del self._flights[key]
 
     async def _prime(
-        self, order: EncodeOrder, group: Mapping[str, MediaItem], encoder: Member, child: int, held: list[str]
+        self, work: _Work, group: Mapping[str, MediaItem], encoder: Member, child: int, held: list[str]
     ) -> Encoded | EncodeFailure:
-        """Try `encoder`, then one other. `held[0]` is the encoder whose load the items count for."""
-        call_id = f"{order.request_id}-e{child}"
-        result, cause = await self._attempt(order, group, encoder, call_id)
+        """Wait for a turn; try `encoder`, then one other. `held[0]` is the encoder whose load the items count for."""
+        async with work.turns:
+            if work.unanswered is not None:
+                self._metrics.encoded("failed", len(group))
+                return work.unanswered
+            candidates = self._rotation.encoders(work.order.pairing)
+            if candidates and encoder not in candidates:
+                # it was put out or went while the others had their turns
+                encoder = self._move(group, candidates, held)
+            result, again = await self._try_two(work, group, encoder, f"{work.order.request_id}-e{child}", held)
         if isinstance(result, Encoded):
-            self._metrics.encoded("encoded", len(group))
-            self._note(order, result)
-            return result
-        others = self._rotation.encoders(order.pairing, excluded=encoder.name)
-        if others:
-            second = self._rotation.encoder(next(iter(group.values())).key, others)
-            self._metrics.retried(Role.ENCODE, cause)
-            self._load.end(held[0], len(group))
-            held[0] = second.name
-            self._load.begin(second.name, len(group))
-            result, _ = await self._attempt(order, group, second, f"{call_id}-r")
-            if isinstance(result, Encoded):
-                self._note(order, result)
-        self._metrics.encoded("retried" if isinstance(result, Encoded) else "failed", len(group))
+            self._metrics.encoded("retried" if again else "encoded", len(group))
+            self._note(work, result)
+        else:
+            self._metrics.encoded("failed", len(group))
+            if result.status is None:
+                # the request is not served by encoders any more, and where none answers each turn takes its whole time
+                work.unanswered = result
         return result
+
+    async def _try_two(
+        self, work: _Work, group: Mapping[str, MediaItem], encoder: Member, call_id: str, held: list[str]
+    ) -> tuple[Encoded | EncodeFailure, bool]:
+        """The result, and whether it is a second encoder's."""
+        result, cause = await self._attempt(work.order, group, encoder, call_id)
+        others = self._rotation.encoders(work.order.pairing, excluded=encoder.name)
+        if isinstance(result, Encoded) or not others:
+            return result, False
+        self._metrics.retried(Role.ENCODE, cause)
+        result, _ = await self._attempt(work.order, group, self._move(group, others, held), f"{call_id}-r")
+        return result, True
+
+    def _move(self, group: Mapping[str, MediaItem], encoders: Sequence[Member], held: list[str]) -> Member:
+        """Choose another encoder for items, and count them there."""
+        encoder = self._rotation.encoder(next(iter(group.values())).key, encoders)
+        self._load.end(held[0], len(group))
+        held[0] = encoder.name
+        self._load.begin(encoder.name, len(group))
+        return encoder
 
     async def _attempt(
         self, order: EncodeOrder, group: Mapping[str, MediaItem], encoder: Member, call_id: str
