@@ -14,13 +14,13 @@ from epd.proxy.errors import InvalidRequestError
 from epd.proxy.media import MediaItem, MediaPolicy, text_of, url_item
 from epd.proxy.requests import (
     PRIMER_FIELDS,
-    TRANSFER_FIELDS,
     GivenBody,
     ParsedRequest,
     Reading,
     check_part,
     refused_type,
 )
+from epd.proxy.transfers import TRANSFER_FIELDS
 
 RESPONSE_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 """An id that a stored response may have; vLLM's own are `resp_` and 32 hex digits."""
@@ -278,6 +278,10 @@ def _read_scored(reading: Reading) -> None:
             path = name if single else f"{name}[{index}]"
             if isinstance(element, dict):
                 check_part({**element, "type": None}, path=path)
-                element["content"] = reading.content(element.get("content"), path=f"{path}.content")
+                content = element.get("content")
+                if not isinstance(content, list):
+                    # unlike a message's: a text is an element by itself
+                    raise InvalidRequestError("content must be a list of parts", param=f"{path}.content")
+                element["content"] = reading.content(content, path=f"{path}.content")
             elif not isinstance(element, (str, int)):
                 raise InvalidRequestError("what is scored must be a string or an object", param=path)

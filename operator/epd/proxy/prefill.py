@@ -15,7 +15,7 @@ from typing import Final
 
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member
-from epd.proxy.requests import ParsedRequest, strip_answer
+from epd.proxy.requests import ParsedRequest
 from epd.proxy.routing import InFlight
 from epd.proxy.stream import HEAD_LIMIT_BYTES, EventFilter, EventTooLargeError, StreamHead, Verdict
 from epd.proxy.transport import Answer, Body, Call, Cause, Reply, Sink, Transport, TransportError

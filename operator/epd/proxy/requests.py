@@ -1,4 +1,4 @@
-"""Bodies of requests and answers: refuse, strip, and build what each engine gets.
+"""Bodies of requests: refuse, strip, and build what each engine gets.
 
 Pure: bodies in, bodies and frozen values out. Never decides where a request goes. Where media stand in dialects other
 than chat is `dialects.py`'s.
@@ -6,7 +6,6 @@ than chat is `dialects.py`'s.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Final
@@ -15,9 +14,11 @@ import orjson
 
 from epd.proxy.documents import read, read_unbounded, write, write_exactly
 from epd.proxy.errors import InvalidRequestError
+from epd.proxy.holes import Holes
 from epd.proxy.identifiers import HashAlgorithm, digest
 from epd.proxy.lifting import NOTHING, LiftedBody, Payloads
 from epd.proxy.media import KINDS, MediaItem, MediaPolicy, parse_media
+from epd.proxy.transfers import TRANSFER_FIELDS
 from epd.proxy.transport import Body
 
 CHAT_PATH: Final = "/v1/chat/completions"
@@ -25,9 +26,6 @@ COMPLETIONS_PATH: Final = "/v1/completions"
 MODELS_PATH: Final = "/v1/models"
 
 GivenBody = bytes | bytearray | LiftedBody
-
-TRANSFER_FIELDS: Final = ("ec_transfer_params", "kv_transfer_params")
-"""Fields by which engines talk to each other; with them a client could read another's cache."""
 
 STRIPPED_FIELDS: Final = (*TRANSFER_FIELDS, "request_id")
 """Fields of the body that no client may set. A request id is the key of a stored response (vLLM
@@ -48,13 +46,6 @@ OPTIONS_LIMIT: Final = 64 << 10
 
 TEXT_TYPES: Final = frozenset({"text", "input_text", "output_text", "refusal", "thinking", "tool_reference"})
 _MEDIA_FIELDS: Final = frozenset(KINDS)
-_TRANSFER_MARK: Final = b"transfer_params"
-_NO_TRANSFER: Final = tuple(f',"{name}":null'.encode() for name in TRANSFER_FIELDS)
-_NESTED_ANSWERS: Final = ("response", "message")
-"""Where events of a stream have a whole answer: `response.completed` of responses, `message_start` of messages."""
-_HOLE_BYTE: Final = b"\0"
-"""Never in written JSON, which escapes it."""
-_HOLE: Final = orjson.Fragment(_HOLE_BYTE)
 
 
 # not frozen: that would make every request a microsecond dearer
@@ -62,8 +53,8 @@ _HOLE: Final = orjson.Fragment(_HOLE_BYTE)
 class ParsedRequest:
     """A request that may be sent on, and its distinct media items in prompt order. Never changed.
 
-    The prefill side's body is `pieces` with `parts` between them, each part with the key of its item; equal items may
-    have parts that differ in `detail`.
+    The prefill side's body is `pieces` with `parts` between them, in the body's order, each part with the key of its
+    item; equal items may have parts that differ in `detail`.
     """
 
     pieces: tuple[bytes, ...]
@@ -89,11 +80,11 @@ class ParsedRequest:
 
     def with_fields(self, added: Mapping[str, object], *, dropped: Collection[str] = ()) -> ParsedRequest:
         """The request with other fields at the top of its body. Nothing of its media is read for that."""
-        # not to be guessed, as in Reading
-        hole = f'"{secrets.token_hex(16)}"'.encode()
-        document, exact = read_unbounded(hole.join(self.pieces))
+        holes = Holes(exact=True)
+        document, exact = read_unbounded(holes.join(self.pieces))
         kept = {**{name: value for name, value in document.items() if name not in dropped}, **added}
-        return replace(self, pieces=tuple((write_exactly if exact else write)(kept).split(hole)))
+        pieces, numbers = holes.split((write_exactly if exact else write)(kept))
+        return replace(self, pieces=pieces, parts=tuple([self.parts[number] for number in numbers]))
 
     def work_key(self, item: MediaItem, *, authorization: str) -> str:
         """Key of encoding `item` for this request: equal keys may share one primer in flight."""
@@ -125,11 +116,6 @@ def parse_chat(body: GivenBody, *, policy: MediaPolicy) -> ParsedRequest:
     return reading.finish(primer_fields=PRIMER_FIELDS, rewritable=True)
 
 
-def parse_completion(body: GivenBody) -> ParsedRequest:
-    """Parse the body of `POST /v1/completions`, which is text or token ids only. Raises InvalidRequestError."""
-    return Reading(body, policy=MediaPolicy()).finish()
-
-
 def primer_body(request: ParsedRequest, items: Sequence[MediaItem]) -> Body:
     """Build the request that makes an encoder encode `items`: always a chat request, whatever the client's was.
 
@@ -141,28 +127,6 @@ def primer_body(request: ParsedRequest, items: Sequence[MediaItem]) -> Body:
     return request.payloads.splice(b'%b"stream":false,"messages":[{"role":"user","content":[%b]}]}' % (begin, content))
 
 
-def strip_answer(body: bytes) -> bytes:
-    """Take the transfer fields out of a JSON answer; bytes that name none, or are no JSON object, stay as they are."""
-    if _TRANSFER_MARK not in body:
-        return body
-    for null in _NO_TRANSFER:
-        # no string has this in it, since a quote in a string is escaped
-        body = body.replace(null, b"")
-    if _TRANSFER_MARK not in body:
-        return body
-    try:
-        document, exact = read_unbounded(body)
-    except InvalidRequestError:
-        return body
-    holders = [each for each in (document, *map(document.get, _NESTED_ANSWERS)) if isinstance(each, dict)]
-    if not any(name in holder for holder in holders for name in TRANSFER_FIELDS):
-        return body
-    for holder in holders:
-        for name in TRANSFER_FIELDS:
-            holder.pop(name, None)
-    return write_exactly(document) if exact else write(document)
-
-
 class Reading:
     """A body while it is read. Parts with media are taken out of it, and a hole stays in their places.
 
@@ -170,7 +134,7 @@ class Reading:
     InvalidRequestError for what may not stand at the top of any body.
     """
 
-    __slots__ = ("_exact", "_hole", "items", "named", "parts", "payloads", "policy", "value")
+    __slots__ = ("_exact", "_holes", "items", "named", "parts", "payloads", "policy", "value")
 
     def __init__(self, body: GivenBody, *, policy: MediaPolicy, named: bool = True) -> None:
         if isinstance(body, LiftedBody):
@@ -179,8 +143,7 @@ class Reading:
         else:
             self.value, self._exact = read(body)
             self.payloads = NOTHING
-        # Python's writer takes no fragments; not to be guessed, since a text that has it would be split
-        self._hole: object = secrets.token_hex(16) if self._exact else _HOLE
+        self._holes = Holes(exact=self._exact)
         self.policy = policy
         self.named = named
         self.items: dict[str, MediaItem] = {}
@@ -217,7 +180,7 @@ class Reading:
         if len(self.items) > ITEMS_LIMIT:
             raise InvalidRequestError(f"a request may have {ITEMS_LIMIT} media items", param=path)
         self.parts.append((item.key, write(part)))
-        return self._hole
+        return self._holes.hole(len(self.parts) - 1)
 
     def finish(
         self,
@@ -227,17 +190,16 @@ class Reading:
         previous_response_id: str | None = None,
     ) -> ParsedRequest:
         """End the reading. Without `primer_fields` the request's media are not for encoders."""
-        if not self.parts or not primer_fields:
-            return ParsedRequest(
-                self._pieces(), tuple(self.parts), self.payloads, previous_response_id=previous_response_id
-            )
+        pieces, parts = self._written()
+        if not parts or not primer_fields:
+            return ParsedRequest(pieces, parts, self.payloads, previous_response_id=previous_response_id)
         fields = {name: self.value[name] for name in primer_fields if self.value.get(name) is not None}
         options = write(fields, sort_keys=True)
         if len(self.payloads.expand(options.decode())) > OPTIONS_LIMIT:
             raise InvalidRequestError(f"{', '.join(fields)} are too large together")
         return ParsedRequest(
-            self._pieces(),
-            tuple(self.parts),
+            pieces,
+            parts,
             self.payloads,
             items=tuple(self.items.values()),
             primer_fields=tuple(fields),
@@ -247,11 +209,13 @@ class Reading:
             previous_response_id=previous_response_id,
         )
 
-    def _pieces(self) -> tuple[bytes, ...]:
+    def _written(self) -> tuple[tuple[bytes, ...], tuple[tuple[str, bytes], ...]]:
         # always written anew, never the client's bytes: two parsers may read a repeated key differently
-        if self._exact:
-            return tuple(write_exactly(self.value).split(f'"{self._hole}"'.encode()))
-        return tuple(orjson.dumps(self.value).split(_HOLE_BYTE)) if self.parts else (orjson.dumps(self.value),)
+        written = write_exactly(self.value) if self._exact else orjson.dumps(self.value)
+        if not self.parts:
+            return (written,), ()
+        pieces, numbers = self._holes.split(written)
+        return pieces, tuple([self.parts[number] for number in numbers])
 
     def _part(self, part: object, *, path: str) -> object:
         if not isinstance(part, dict):

@@ -7,21 +7,22 @@ until its first content; after that bytes pass in whole events, as they came.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
 import orjson
 
-from epd.proxy.requests import TRANSFER_FIELDS, strip_answer
+from epd.proxy.transfers import TRANSFER_MARK, strip_answer
 
 HEAD_LIMIT_BYTES: Final = 1 << 20
 """A role chunk has a few hundred bytes; a head that grew this large without content is no chat stream and is let go."""
 EVENT_LIMIT_BYTES: Final = 16 << 20
 """The ids of a prompt of a million tokens take 7 MB, and nothing else of vLLM's streams grows as large."""
 
-_MARK: Final = b"transfer_params"
 _EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
+_BETWEEN_EVENTS: Final = re.compile(rb"((?:\r\n|\n){2,})")
 
 
 class Verdict(Enum):
@@ -98,13 +99,13 @@ class EventFilter:
         if chunk[-2:] != b"\n\n":
             chunk = self._cut(chunk)
         # find: `in` first tries its operand as a number, which takes four times as long
-        return _strip_events(chunk) if chunk.find(_MARK) >= 0 else chunk
+        return _strip_events(chunk) if chunk.find(TRANSFER_MARK) >= 0 else chunk
 
     def finish(self) -> bytes:
         """Return what is left when the stream has ended."""
         tail = bytes(self._tail)
         self._tail = bytearray()
-        return _strip_events(tail) if _MARK in tail else tail
+        return _strip_events(tail) if TRANSFER_MARK in tail else tail
 
     def _cut(self, data: bytes) -> bytes:
         end = max(at + len(mark) if (at := data.rfind(mark)) >= 0 else 0 for mark in _EVENT_ENDS)
@@ -149,8 +150,14 @@ def _status_of(error: dict[str, Any]) -> int:
 
 
 def _strip_events(data: bytes) -> bytes:
-    lines = data.split(b"\n")
-    for index, line in enumerate(lines):
-        if line.startswith(b"data:") and any(name.encode() in line for name in TRANSFER_FIELDS):
-            lines[index] = b"data: " + strip_answer(line[5:].strip())
-    return b"\n".join(lines)
+    """Strip each event, whose data may be in several lines; of one that has nothing to strip no byte is changed."""
+    events = _BETWEEN_EVENTS.split(data)
+    return b"".join([_strip_event(event) if TRANSFER_MARK in event else event for event in events])
+
+
+def _strip_event(event: bytes) -> bytes:
+    data = event_data(event)
+    if data is None or (stripped := strip_answer(data)) == data:
+        return event
+    others = [line for line in event.splitlines() if not line.startswith(b"data:")]
+    return b"\n".join([*others, *(b"data: " + line for line in stripped.splitlines())])

@@ -5,8 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from epd.proxy.bodies import Bodies
+from epd.proxy.dialects import SCORED_FIELDS
 from epd.proxy.errors import InvalidRequestError
 from epd.proxy.identifiers import HashAlgorithm
 from epd.proxy.intake import Intake
@@ -278,6 +281,12 @@ def test_what_is_malformed_is_refused(path: str, document: dict[str, Any], param
     assert refusal(path, document) == (INVALID, param)
 
 
+def test_what_is_scored_has_its_content_in_parts() -> None:
+    for content in ("x", None, {}):
+        with pytest.raises(InvalidRequestError, match="content must be a list of parts"):
+            parse("/rerank", {"query": {"content": content}})
+
+
 def primed(request: ParsedRequest) -> list[Any]:
     primer = whole(primer_body(request, request.items))
     assert primer["stream"] is False
@@ -372,3 +381,57 @@ def test_media_are_left_out_in_chat_only(place: Place) -> None:
     [item] = request.items
     reported = {item.key: Reported(identifier="c" * 64, metadata={"image_grid_thw": [1, 8, 8]})}
     assert without_pixels(request, reported) is None
+
+
+def shuffled(value: Any, draw: Callable[[list[str]], list[str]]) -> Any:
+    """The same value with the members of its objects in another order."""
+    if isinstance(value, dict):
+        return {key: shuffled(value[key], draw) for key in draw(list(value))}
+    return [shuffled(each, draw) for each in value] if isinstance(value, list) else value
+
+
+def pictured(make: Callable[[int], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+    """Makes contents of two pictures, each of its own."""
+    numbers = iter(range(1000))
+    return lambda: {
+        "role": "user",
+        "content": [make(next(numbers)), {"type": "text", "text": "t"}, make(next(numbers))],
+    }
+
+
+def full(path: str) -> dict[str, Any]:
+    """A body with another picture at each place at which the path takes one, and at some twice."""
+    message = pictured(lambda number: image_url(f"data:image/png;base64,A{number:03}"))
+    if path == "/v1/responses":
+        item = pictured(lambda number: input_image(f"data:image/png;base64,A{number:03}"))
+        return {"input": [{**item(), "output": item()["content"]} for _ in range(3)], "user": "u"}
+    if path.startswith("/v1/messages"):
+        block = pictured(lambda number: image(type="base64", media_type="image/png", data=f"A{number:03}"))
+        return {"system": "s", "messages": [{"content": [{**RESULT, **block()}, *block()["content"]]}, block()]}
+    if path in ("/v1/chat/completions", "/tokenize"):
+        return {"model": "m", "messages": [message(), {"role": "tool", "content": "x"}, message()], "seed": 1}
+    pooled = {"messages": [message(), [message()]], "input": [message(), [message(), message()]]}
+    scored = {name: [message(), "x"] for name in SCORED_FIELDS if name != "query"}
+    scored = {**scored, "query": message()}  # type: ignore[dict-item] # of no one type
+    return {"/invocations": {**pooled, **scored}, "/v1/embeddings": pooled, "/pooling": pooled}.get(path, scored)
+
+
+@pytest.mark.parametrize("seed", [1, 2**70], ids=["fast", "exact"])
+@pytest.mark.parametrize("path", sorted({path for path, _, _ in [*CHAT_PLACES, *RESPONSES_PLACES, *MESSAGES_PLACES]}))
+@given(st.data())
+def test_media_stay_where_they_are_in_whatever_order_fields_come(path: str, seed: int, data: st.DataObject) -> None:
+    document = shuffled({**full(path), "seed": seed}, lambda keys: data.draw(st.permutations(keys)))
+    request = parse(path, document)
+    added = request.with_fields({"user": "other", "input_type": "x"}, dropped=("documents", "system"))
+    kept = {name: value for name, value in document.items() if name not in ("documents", "system")}
+    for sent, expected in ((request, document), (added, {**kept, "user": "other", "input_type": "x"})):
+        assert without_names(whole(sent.body)) == expected
+    replaced = request.body_with({item.key: json.dumps({"of": item.key}).encode() for item in request.items})
+    assert json.dumps(whole(replaced)).count('"of"') == (len(request.parts) if request.items else 0)
+
+
+def without_names(value: Any) -> Any:
+    """A body without the identifiers that parts were given."""
+    if isinstance(value, dict):
+        return {key: without_names(each) for key, each in value.items() if key != "uuid"}
+    return [without_names(each) for each in value] if isinstance(value, list) else value

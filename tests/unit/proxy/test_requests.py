@@ -6,14 +6,10 @@ from typing import Any
 
 import pytest
 
+from epd.proxy.dialects import parse_text
 from epd.proxy.errors import InvalidRequestError
 from epd.proxy.media import MediaPolicy
-from epd.proxy.requests import (
-    parse_chat,
-    parse_completion,
-    primer_body,
-    strip_answer,
-)
+from epd.proxy.requests import parse_chat, primer_body
 from epd.proxy.transport import Body
 
 POLICY = MediaPolicy()
@@ -169,30 +165,30 @@ def test_what_is_refused_names_its_path(body: bytes, param: str) -> None:
     ],
 )
 def test_what_is_no_json_object_is_refused(body: bytes) -> None:
-    for parse in (lambda b: parse_chat(b, policy=POLICY), parse_completion):
+    for parse in (parse_chat, parse_text):
         with pytest.raises(InvalidRequestError) as refusal:
-            parse(body)
+            parse(body, policy=POLICY)
         assert refusal.value.error_code == "invalid_json"
 
 
 def test_deep_but_sensible_documents_pass() -> None:
     body = b'{"messages":[],"prompt":"x","a":' + b"[" * 99 + b"]" * 99 + b"}"
     assert parse_chat(body, policy=POLICY).body == b'{"messages":[],"prompt":"x","a":' + b"[" * 99 + b"]" * 99 + b"}"
-    assert parse_completion(body).items == ()
+    assert parse_text(body, policy=POLICY).items == ()
 
 
 @pytest.mark.parametrize("value", [b"[]", b'{"a":0}', b'"ab"', b"1.5"])
 def test_a_body_of_countless_small_values_is_refused_before_it_is_parsed(value: bytes) -> None:
     body = b'{"messages":[' + b",".join([value] * 2_000_001) + b"]}"
-    for parse in (lambda b: parse_chat(b, policy=POLICY), parse_completion):
+    for parse in (parse_chat, parse_text):
         with pytest.raises(InvalidRequestError) as refusal:
-            parse(body)
+            parse(body, policy=POLICY)
         assert refusal.value.message == "the body has too many values"
 
 
 def test_a_prompt_of_a_million_tokens_passes() -> None:
     body = b'{"prompt":[' + b"12345," * 1_000_000 + b"1]}"
-    assert parse_completion(body).body == body
+    assert parse_text(body, policy=POLICY).body == body
 
 
 def test_a_large_picture_counts_as_one_value() -> None:
@@ -263,32 +259,8 @@ def test_results_are_equal_whenever_they_are_made() -> None:
 
 
 def test_completions_keep_their_prompt_and_lose_transfer_fields() -> None:
-    parsed = parse_completion(b'{"prompt":[1,2],"ec_transfer_params":{}}')
+    parsed = parse_text(b'{"prompt":[1,2],"ec_transfer_params":{}}', policy=POLICY)
     assert (parsed.body, parsed.items) == (b'{"prompt":[1,2]}', ())
     with pytest.raises(InvalidRequestError) as refusal:
-        parse_completion(b'{"prompt_embeds":"x"}')
+        parse_text(b'{"prompt_embeds":"x"}', policy=POLICY)
     assert refusal.value.param == "prompt_embeds"
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        (b'{"a": 1}', b'{"a": 1}'),
-        (b'{"a":1,"kv_transfer_params":null,"ec_transfer_params":{"k":{}}}', b'{"a":1}'),
-        (b'{"a":1,"kv_transfer_params":null,"ec_transfer_params":null}', b'{"a":1}'),
-        (b'{"kv_transfer_params":null,"a":123456789012345678901}', b'{"a":123456789012345678901}'),
-        (b'{"a":",\\"kv_transfer_params\\":null"}', b'{"a":",\\"kv_transfer_params\\":null"}'),
-        (b'{"kv_transfer_params":1,"a":' + b"[" * 300 + b"]" * 300 + b"}", b'{"a":' + b"[" * 300 + b"]" * 300 + b"}"),
-        (b'{"type":"x","response":{"id":"r","kv_transfer_params":{}}}', b'{"type":"x","response":{"id":"r"}}'),
-        (b'{"message":{"ec_transfer_params":{}},"ec_transfer_params":1}', b'{"message":{}}'),
-        (
-            b'{"message": "x", "other": {"kv_transfer_params": 1}}',
-            b'{"message": "x", "other": {"kv_transfer_params": 1}}',
-        ),
-        (b'{"text": "say kv_transfer_params"}', b'{"text": "say kv_transfer_params"}'),
-        (b'["kv_transfer_params"]', b'["kv_transfer_params"]'),
-        (b'{"kv_transfer_params": ', b'{"kv_transfer_params": '),
-    ],
-)
-def test_answers_lose_transfer_fields_and_nothing_else(answer: bytes, expected: bytes) -> None:
-    assert strip_answer(answer) == expected

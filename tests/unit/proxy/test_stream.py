@@ -143,6 +143,27 @@ def test_events_that_end_in_carriage_returns_pass_too() -> None:
     assert passes.feed(b"\r\n") == b"data: b\r\n\r\n"
 
 
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (
+            b'event: x\r\ndata: {"a":NaN,"kv_transfer_params":{"remote_host":"h"}}\r\n\r\n',
+            b'event: x\ndata: {"a":NaN}\r\n\r\n',
+        ),
+        (
+            b'data: {"a":1e999,\ndata: "kv_transfer_params":\ndata: {"remote_host":"h"}}\n\n',
+            b'data: {"a":1e999}\n\n',
+        ),
+        (b'data: {"ec_transfer_params":\ndata: {"k":{}},"a":1}\n\n', b'data: {"a":1}\n\n'),
+        (b'data: {"a":1,"kv_transfer_params":{"remote_h\n\n', b'data: {"a":1\n\n'),
+    ],
+)
+def test_events_that_can_not_be_read_are_stripped_too(raw: bytes, expected: bytes) -> None:
+    assert EventFilter().feed(HELLO + raw + ROLE) == HELLO + expected + ROLE
+    cut = EventFilter()
+    assert cut.feed(raw.rstrip()) + cut.finish() == expected.rstrip()
+
+
 def test_content_that_names_a_transfer_field_is_kept() -> None:
     words = chunk(content='"kv_transfer_params"')
     assert EventFilter().feed(words) == words
