@@ -18,6 +18,7 @@ from epd.proxy.pods import Member
 from epd.proxy.requests import ParsedRequest
 from epd.proxy.routing import InFlight
 from epd.proxy.stream import HEAD_LIMIT_BYTES, EventFilter, EventTooLargeError, StreamHead, Verdict
+from epd.proxy.transfers import strip_answer
 from epd.proxy.transport import Answer, Body, Call, Cause, Reply, Sink, Transport, TransportError
 
 EVENT_STREAM: Final = "text/event-stream"
