@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member
-from epd.proxy.prefill import Arrival, Attempt
+from epd.proxy.prefill import NOBODY, UNSEEN, Arrival, Attempt
 from epd.proxy.rotation import Rotation
 from epd.proxy.stored import RESPONSES_PATH, new_id, stored_as
 from epd.proxy.transport import Cause
@@ -32,7 +32,7 @@ class Outcome:
     attempt: Attempt | None = None
     member: Member | None = None
     alone: bool = True
-    failed_on: frozenset[str] = frozenset()
+    failed_on: frozenset[str] = NOBODY
     resent: bool = False
 
     @property
@@ -46,8 +46,13 @@ class Outcome:
 class Side(Protocol):
     """Makes one attempt: `PrefillSide`, or `Legs` where prefill and decode are engines of their own."""
 
-    async def attempt(self, arrival: Arrival, member: Member, body: bytes | None = None) -> Attempt:
-        """Have the request answered by `member`. Raises ProxyError where that says more than an attempt could."""
+    async def attempt(
+        self, arrival: Arrival, member: Member, body: bytes | None = None, *, failed_on: frozenset[str] = NOBODY
+    ) -> Attempt:
+        """Have the request answered by `member`, after engines `failed_on` it.
+
+        Raises ProxyError where that says more than an attempt could.
+        """
 
 
 class Attempts:
@@ -66,7 +71,7 @@ class Attempts:
         pairing: str | None,
         *,
         bare: bytes | None = None,
-        failed_on: frozenset[str] = frozenset(),
+        failed_on: frozenset[str] = NOBODY,
         only: bool = False,
     ) -> Outcome:
         """Try `target`, with the body `bare` of media if there is one; if it fails, try once more with everything.
@@ -78,12 +83,14 @@ class Attempts:
             return Outcome(failed_on=failed_on)
         if bare is not None:
             self._metrics.rewritten()
-        attempt = await self._attempt(arrival, target, bare)
+        attempt = await self._attempt(arrival, target, bare, failed_on)
         cause = _failure(attempt, bare=bare is not None)
         if cause is None:
             return Outcome(attempt, target)
-        taken = cause is not Cause.REFUSED
-        if taken:
+        taken = cause not in UNSEEN
+        failed_on = attempt.failed_on
+        if attempt.cause is None:
+            # it has refused the body without media, as an engine that is ill may
             failed_on |= {target.name}
         # whether it has room or not: the request has had its turn, and no more of them come than were at the first
         other = None if only else self._rotation.prefill(arrival.request_id, pairing=pairing, excluded=(target.name,))
@@ -95,16 +102,16 @@ class Attempts:
         self._metrics.retried(other.role, cause)
         if bare is not None:
             self._metrics.resent(cause)
-        attempt = await self._attempt(arrival, other, None)
-        if attempt.cause not in (None, Cause.REFUSED):
-            failed_on |= {other.name}
-        return Outcome(attempt, other, alone=alone, failed_on=failed_on, resent=bare is not None and taken)
+        attempt = await self._attempt(arrival, other, None, failed_on)
+        return Outcome(attempt, other, alone=alone, failed_on=attempt.failed_on, resent=bare is not None and taken)
 
-    async def _attempt(self, arrival: Arrival, member: Member, bare: bytes | None) -> Attempt:
+    async def _attempt(
+        self, arrival: Arrival, member: Member, bare: bytes | None, failed_on: frozenset[str]
+    ) -> Attempt:
         self._health.sent(member.name)
         if arrival.path == RESPONSES_PATH:
             arrival = replace(arrival, request=stored_as(arrival.request, new_id(member.name)))
-        attempt = await self._prefill_side.attempt(arrival, member, bare)
+        attempt = await self._prefill_side.attempt(arrival, member, bare, failed_on=failed_on)
         if attempt.cause is None:
             self._health.succeeded(member.name)
         elif bare is None or attempt.cause not in (Cause.STATUS, Cause.STREAM_ERROR):

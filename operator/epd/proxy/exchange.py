@@ -134,7 +134,7 @@ class Exchange:
             sharing=SHARING[connector],
             hints=Hints(seconds=hint_seconds),
         )
-        side = PrefillSide(transport=transport, load=load, metrics=metrics, idle_seconds=limits.idle_seconds)
+        side = PrefillSide(transport=transport, load=load, idle_seconds=limits.idle_seconds)
         legs = Legs(transport=transport, decode=side, rotation=self._rotation, metrics=metrics)
         self._attempts = Attempts(prefill_side=legs if split else side, rotation=self._rotation, metrics=metrics)
 

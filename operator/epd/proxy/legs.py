@@ -12,13 +12,16 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from epd.api.names import Role
+from epd.proxy.attempts import ENGINES_AT_RISK
 from epd.proxy.documents import read_unbounded, write, write_exactly
 from epd.proxy.errors import InvalidRequestError, UnavailableError
+from epd.proxy.fetching import fetch
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member
-from epd.proxy.prefill import Arrival, Attempt, PrefillSide
+from epd.proxy.prefill import NOBODY, Arrival, Attempt, PrefillSide, passed_on
 from epd.proxy.requests import CHAT_PATH, COMPLETIONS_PATH
 from epd.proxy.rotation import Rotation
+from epd.proxy.transfers import strip_answer
 from epd.proxy.transport import Body, Call, Cause, Reply, Transport, TransportError
 
 TWO_LEGS: Final = frozenset({CHAT_PATH, COMPLETIONS_PATH})
@@ -51,54 +54,66 @@ class Legs:
         self._health = rotation.health
         self._metrics = metrics
 
-    async def attempt(self, arrival: Arrival, member: Member, body: bytes | None = None) -> Attempt:
+    async def attempt(
+        self, arrival: Arrival, member: Member, body: bytes | None = None, *, failed_on: frozenset[str] = NOBODY
+    ) -> Attempt:
         """Have the prompt prefilled, then answered by `member`; with `body` if given.
 
         An answer of the first engine ends the attempt if it is about the request; a failure is tried once more
-        elsewhere, but where a body without media failed. Raises UnavailableError if none of them does it.
+        elsewhere, but where a body without media failed, or too many engines did. Raises UnavailableError if none of
+        them does it.
         """
         if arrival.path not in TWO_LEGS:
-            return await self._decode.attempt(arrival, member, body)
+            return await self._decode.attempt(arrival, member, body, failed_on=failed_on)
         ends: dict[str, Any] = {"stream": False, "max_tokens": 1, "kv_transfer_params": dict(PREFILL_ONLY)}
         if arrival.path == CHAT_PATH:
             ends["max_completion_tokens"] = 1
         # its place is taken while the other works, so that nobody else is given it
         self._load.begin(member.name)
         try:
-            first, engine = await self._prefill(
-                arrival, member.pairing, _body(arrival, body, ends, _DROPPED), body is not None
-            )
+            prompt = _body(arrival, body, ends, _DROPPED)
+            first, engine = await self._prefill(arrival, member.pairing, prompt, body is not None, failed_on)
         except BaseException:
             self._load.end(member.name)
             raise
         if first.cause is not None or first.reply is None or first.reply.status != 200:
             self._load.end(member.name)
-            return first
+            return _named(first, engine)
         params = _transfer_params(first.reply.body)
         self._load.withdraw(member.name)
         if body is None:
             # nothing of the media is copied for that
-            attempt = await self._decode.attempt(replace(arrival, request=arrival.request.with_fields(params)), member)
+            arrival = replace(arrival, request=arrival.request.with_fields(params))
         else:
-            attempt = await self._decode.attempt(arrival, member, _with_fields(body, params))
-        if attempt.reply is not None:
-            attempt.reply.headers["x-epd-prefill"] = engine.name
-        return attempt
+            body = _with_fields(body, params)
+        return _named(await self._decode.attempt(arrival, member, body, failed_on=first.failed_on), engine)
 
-    async def _prefill(self, arrival: Arrival, pairing: str, body: Body, bare: bool) -> tuple[Attempt, Member]:
-        engine = self._rotation.prefiller(arrival.request_id, pairing)
+    async def _prefill(
+        self, arrival: Arrival, pairing: str, body: Body, bare: bool, failed_on: frozenset[str]
+    ) -> tuple[Attempt, Member]:
+        engine = self._choose(arrival, pairing, failed_on)
         if engine is None:
             raise UnavailableError("no prefill engine is ready")
-        attempt = await self._ask(arrival, engine, body, bare)
+        attempt = (await self._ask(arrival, engine, body, bare)).after(failed_on, engine.name)
         if attempt.cause is None or (bare and attempt.reply is not None):
             return attempt, engine
-        other = self._rotation.prefiller(arrival.request_id, pairing, excluded=(engine.name,))
-        if other is not None:
+        failed_on = attempt.failed_on
+        other = self._choose(arrival, pairing, failed_on, excluded=engine.name)
+        if other is not None and len(failed_on) < ENGINES_AT_RISK:
             self._metrics.retried(Role.PREFILL, attempt.cause)
-            attempt, engine = await self._ask(arrival, other, body, bare), other
+            engine = other
+            attempt = (await self._ask(arrival, engine, body, bare)).after(failed_on, engine.name)
         if attempt.cause is not None:
             raise UnavailableError(f"prefill engine {engine.name} does not answer", code="engine_unavailable")
         return attempt, engine
+
+    def _choose(
+        self, arrival: Arrival, pairing: str, failed_on: frozenset[str], *, excluded: str = ""
+    ) -> Member | None:
+        """Choose an engine that prefills, rather none that failed of the request."""
+        key = arrival.request_id
+        fresh = self._rotation.prefiller(key, pairing, excluded=failed_on | {excluded})
+        return fresh or self._rotation.prefiller(key, pairing, excluded=(excluded,))
 
     async def _ask(self, arrival: Arrival, engine: Member, body: Body, bare: bool) -> Attempt:
         call = Call(
@@ -110,18 +125,15 @@ class Legs:
         self._health.sent(engine.name)
         self._load.begin(engine.name)
         try:
-            answer = await self._transport.send(call)
-            try:
-                read = await answer.read()
-            finally:
-                answer.close()
+            answer = await fetch(self._transport, call)
         except TransportError as error:
             self._health.failed(engine.name, error.cause)
             return Attempt(error.cause, None)
         finally:
             self._load.end(engine.name)
-        headers = {"content-type": answer.headers.get("content-type", "application/json")}
-        reply = Reply(status=answer.status, headers=headers, body=read)
+        # of an answer that counts the transfer fields are what is wanted; only a refusal goes to the client
+        said = answer.body if answer.status == 200 else strip_answer(answer.body)
+        reply = Reply(status=answer.status, headers=passed_on(answer.headers), body=said)
         if answer.status >= 500:
             if not bare:
                 # an entry may be missing, which is not its fault
@@ -129,6 +141,12 @@ class Legs:
             return Attempt(Cause.STATUS, reply)
         self._health.succeeded(engine.name)
         return Attempt(None, reply)
+
+
+def _named(attempt: Attempt, engine: Member) -> Attempt:
+    if attempt.reply is not None:
+        attempt.reply.headers["x-epd-prefill"] = engine.name
+    return attempt
 
 
 def _body(arrival: Arrival, body: bytes | None, added: Mapping[str, Any], dropped: Collection[str]) -> Body:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member
 from epd.proxy.requests import ParsedRequest
 from epd.proxy.routing import InFlight
@@ -24,6 +23,14 @@ from epd.proxy.transport import Answer, Body, Call, Cause, Reply, Sink, Transpor
 EVENT_STREAM: Final = "text/event-stream"
 _PASSED_ON: Final = ("content-type", "content-encoding", "retry-after", "cache-control")
 """Headers of an engine that mean something to a client; the others belong to its connection or to vLLM's insides."""
+NOBODY: Final = frozenset[str]()
+UNSEEN: Final = frozenset({Cause.REFUSED, Cause.LOCAL})
+"""Causes that say that the engine has seen nothing of the request."""
+
+
+def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of an engine's answer that its client gets."""
+    return {name: headers[name] for name in _PASSED_ON if name in headers}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +48,20 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """How an attempt ended. `cause` is None where the reply counts; else `reply` is what the engine said of it."""
+    """How an attempt ended. `cause` is None where the reply counts; else `reply` is what the engine said of it.
+
+    `failed_on` names all engines so far that took the request and failed.
+    """
 
     cause: Cause | None
     reply: Reply | None
+    failed_on: frozenset[str] = NOBODY
+
+    def after(self, failed_on: frozenset[str], asked: str) -> Attempt:
+        """The attempt as one of the engine `asked`, after others `failed_on` the request."""
+        if self.cause is not None and self.cause not in UNSEEN:
+            failed_on |= {asked}
+        return replace(self, failed_on=failed_on) if failed_on else self
 
 
 class HeadSink:
@@ -87,17 +104,17 @@ class EngineStream:
 
     `head` may grow until the stream is relayed. Fails the sink with Cause.TIMEOUT when the engine is silent for
     `idle_seconds`, or when the time of the monotonic clock is past `deadline`; an engine that is paused is not silent.
-    Calls `on_close` when it is closed.
+    Calls `on_over` once: when the engine has sent all, failed, or is left, however slowly a client takes what came.
     """
 
     def __init__(
-        self, *, answer: Answer, head: StreamHead, deadline: float, idle_seconds: float, on_close: Callable[[], None]
+        self, *, answer: Answer, head: StreamHead, deadline: float, idle_seconds: float, on_over: Callable[[], None]
     ) -> None:
         self._answer = answer
         self._head = head
         self._deadline = deadline
         self._idle_seconds = idle_seconds
-        self._on_close = on_close
+        self._on_over: Callable[[], None] | None = on_over
         self._closed = False
         self._events = EventFilter()
         self._sink: Sink | None = None
@@ -133,7 +150,7 @@ class EngineStream:
 
     def end(self) -> None:
         """The engine's answer is complete."""
-        self._disarm()
+        self._leave()
         if self._sink is not None:
             if rest := self._events.finish():
                 self._sink.write(rest)
@@ -141,7 +158,7 @@ class EngineStream:
 
     def fail(self, error: TransportError) -> None:
         """The engine's answer broke off."""
-        self._disarm()
+        self._leave()
         if self._sink is not None:
             self._sink.fail(error)
 
@@ -158,21 +175,24 @@ class EngineStream:
 
     def close(self) -> None:
         """Break the engine's connection unless its answer has ended, which aborts its work."""
-        self._disarm()
+        self._leave()
         self._sink = None
         if not self._closed:
             self._closed = True
             self._answer.close()
-            self._on_close()
 
     def _arm(self, now: float) -> None:
         due = min(self._last + self._idle_seconds, self._deadline)
         self._timer = asyncio.get_running_loop().call_later(due - now, self._check)
 
-    def _disarm(self) -> None:
+    def _leave(self) -> None:
+        """Expect nothing more of the engine."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._on_over is not None:
+            on_over, self._on_over = self._on_over, None
+            on_over()
 
     def _check(self) -> None:
         now = time.monotonic()
@@ -188,13 +208,14 @@ class EngineStream:
 class PrefillSide:
     """Makes attempts. `idle_seconds` bounds the silence between two chunks of a stream, once it has begun."""
 
-    def __init__(self, *, transport: Transport, load: InFlight, metrics: Metrics, idle_seconds: float) -> None:
+    def __init__(self, *, transport: Transport, load: InFlight, idle_seconds: float) -> None:
         self._transport = transport
         self._load = load
-        self._metrics = metrics
         self._idle_seconds = idle_seconds
 
-    async def attempt(self, arrival: Arrival, member: Member, body: Body | None = None) -> Attempt:
+    async def attempt(
+        self, arrival: Arrival, member: Member, body: Body | None = None, *, failed_on: frozenset[str] = NOBODY
+    ) -> Attempt:
         """Send the request to `member`, with `body` if given. Never raises for what the engine does."""
         call = Call(
             address=member.address,
@@ -209,18 +230,18 @@ class PrefillSide:
         try:
             attempt = await self._receive(arrival, await self._transport.send(call), leave)
             streams = attempt.reply is not None and attempt.reply.stream is not None
-            return attempt
         except TransportError as error:
-            return Attempt(error.cause, None)
+            attempt = Attempt(error.cause, None)
         finally:
             if not streams:
                 leave()
+        return attempt.after(failed_on, member.name)
 
     async def _receive(self, arrival: Arrival, answer: Answer, leave: Callable[[], None]) -> Attempt:
         """Wait for what shows how the attempt ends. `answer` is closed unless it goes on as a stream."""
         stream = None
         try:
-            headers = {name: answer.headers[name] for name in _PASSED_ON if name in answer.headers}
+            headers = passed_on(answer.headers)
             if not headers.get("content-type", "").startswith(EVENT_STREAM):
                 body = strip_answer(await answer.read())
                 cause = Cause.STATUS if answer.status >= 500 else None
@@ -236,7 +257,7 @@ class PrefillSide:
                 head=head,
                 deadline=arrival.deadline,
                 idle_seconds=self._idle_seconds,
-                on_close=leave,
+                on_over=leave,
             )
             return Attempt(None, Reply(status=answer.status, headers=headers, stream=stream))
         finally:

@@ -20,7 +20,7 @@ GOOD = Attempt(None, Reply(status=200, headers={}))
 
 
 def attempts(b: Bench, ejected: list[Role] | None = None) -> Attempts:
-    side = PrefillSide(transport=b.engines, load=b.load, metrics=b.metrics, idle_seconds=60)
+    side = PrefillSide(transport=b.engines, load=b.load, idle_seconds=60)
     health = Health(b.members, on_ejected=[].append if ejected is None else ejected.append)
     rotation = Rotation(members=b.members, load=b.load, health=health, bound=0)
     return Attempts(prefill_side=side, rotation=rotation, metrics=b.metrics)
@@ -50,13 +50,31 @@ async def test_an_outcome_names_the_engines_that_took_the_request_and_failed() -
         ("ill", "ill"): ({"d0", "d1"}, True),
         ("gone", "ill"): ({"d1"}, False),
         ("gone", "gone"): (frozenset(), False),
+        ("unreachable", "ill"): ({"d1"}, False),
     }
     answers = {"good": document({}), "ill": document({}, 500), "gone": broken(Cause.REFUSED)}
+    answers["unreachable"] = broken(Cause.LOCAL)
     for (first, second), (failed_on, resent) in table.items():
         b = bench(D0, D1, scripts={"d0": [answers[first]], "d1": [answers[second]]})
         outcome = await attempts(b).ask(arrival(), D0, "p", bare=bare)
         assert (outcome.failed_on, outcome.resent) == (failed_on, resent), (first, second)
         assert [body == {"bare": 1} for _, body in b.engines.calls] == ([True] if first == "good" else [True, False])
+
+
+@pytest.mark.parametrize(
+    ("answer", "asked", "failed_on"),
+    [
+        (document({}), ["d0"], set()),
+        # it may have been the connection alone
+        (broken(Cause.DISCONNECTED), ["d0", "d0"], {"d0"}),
+        (broken(Cause.REFUSED), ["d0"], set()),
+        (document({}, 500), ["d0"], {"d0"}),
+    ],
+)
+async def test_only_the_target_can_answer(answer: Any, asked: list[str], failed_on: set[str]) -> None:
+    b = bench(D0, D1, scripts={"d0": [answer]})
+    outcome = await attempts(b).ask(arrival(), D0, "p", only=True)
+    assert (b.engines.called(), outcome.member, outcome.failed_on) == (asked, D0, failed_on)
 
 
 async def test_what_failed_on_two_is_not_tried_again() -> None:
@@ -94,7 +112,7 @@ async def test_an_engine_on_trial_gets_one_request() -> None:
     now = [1000.0]
     b = bench(D0, scripts={"d0": [broken(Cause.REFUSED), HANG]})
     health = Health(b.members, on_ejected=[].append, clock=lambda: now[0])
-    side = PrefillSide(transport=b.engines, load=b.load, metrics=b.metrics, idle_seconds=60)
+    side = PrefillSide(transport=b.engines, load=b.load, idle_seconds=60)
     rotation = Rotation(members=b.members, load=b.load, health=health, bound=0)
     ask = Attempts(prefill_side=side, rotation=rotation, metrics=b.metrics)
     await ask.ask(arrival(), D0, "p")

@@ -21,6 +21,7 @@ from unit.proxy.engines import (
     ROLE_CHUNK,
     Bench,
     MediaPolicy,
+    Scripted,
     arrival,
     bench,
     broken,
@@ -146,6 +147,48 @@ async def test_failures(scripts: dict[str, list[Any]], status: int | None, asked
     # who answers is not to blame for who prefills
     blamed = {name for name in ("last0", "last1") if b.exchange.health.state(name) is not State.HEALTHY}
     assert blamed == ({"last0"} if scripts.get("last0") == [REFUSED] else set())
+
+
+P2 = member("first2")
+RISKS: dict[str, tuple[dict[str, list[Any]], int | None, list[str]]] = {
+    # name: scripts (first0 and last0 are least busy, first2 is most), status (None: 503 of our own), engines asked
+    "both sendings fail": ({"first0": [document({}, 500)], "first1": [CUT]}, None, ["first0", "first1"]),
+    "breaks, is gone": ({"first0": [CUT], "first1": [REFUSED]}, None, ["first0", "first1"]),
+    "fails, is gone": (
+        {"first0": [document({}, 500)], "first1": [REFUSED]},
+        200,
+        ["first0", "first1", "first2", "last1"],
+    ),
+    "the first and the last fail": ({"first0": [CUT], "last0": [CUT]}, None, ["first0", "first1", "last0"]),
+}
+
+
+@pytest.mark.parametrize(("scripts", "status", "asked"), RISKS.values(), ids=RISKS.keys())
+async def test_one_request_fails_on_two_engines_at_most(
+    scripts: dict[str, list[Any]], status: int | None, asked: list[str]
+) -> None:
+    members = (E0, P0, P1, P2, D0, D1)
+    b = legs(*members, rewrites=True, scripts={name: list(script) for name, script in scripts.items()})
+    busy = {"first1": 1, "first2": 2, "last1": 1}
+    for name, amount in busy.items():
+        b.load.begin(name, amount)
+    if status is None:
+        with pytest.raises(UnavailableError):
+            await b.exchange.answer(arrival("AAAA"))
+    else:
+        assert (await b.exchange.answer(arrival("AAAA"))).status == status
+    assert b.engines.called() == ["e0", *asked]
+    assert b.load.counts() == busy
+
+
+async def test_a_refusal_of_the_first_engine_is_passed_on_as_any() -> None:
+    headers = {"content-type": "application/json", "retry-after": "7", "server": "uvicorn"}
+    refusal = Scripted(status=429, headers=headers, chunks=[b'{"error":{"code":429},"kv_transfer_params":{"a":1}}'])
+    b = legs(P0, D0, scripts={"first0": [refusal]})
+    reply = await b.exchange.answer(arrival())
+    assert (reply.status, json.loads(reply.body)) == (429, {"error": {"code": 429}})
+    assert (reply.headers["retry-after"], reply.headers["x-epd-prefill"]) == ("7", "first0")
+    assert "server" not in reply.headers
 
 
 async def test_what_fails_without_media_is_prefilled_with_them() -> None:

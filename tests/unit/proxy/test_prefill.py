@@ -2,21 +2,22 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from epd.proxy import prefill
-from epd.proxy.metrics import Metrics
 from epd.proxy.pool import HttpTransport
 from epd.proxy.prefill import Attempt, EngineStream, PrefillSide
 from epd.proxy.routing import InFlight
 from epd.proxy.stream import EVENT_LIMIT_BYTES, HEAD_LIMIT_BYTES, StreamHead
-from epd.proxy.transport import Cause, TransportError
+from epd.proxy.transport import Call, Cause, TransportError
 from unit.proxy.engines import (
     CONTENT,
     JSON,
     ROLE_CHUNK,
     Bench,
+    Engines,
     Scripted,
     arrival,
     bench,
@@ -34,7 +35,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 async def attempt(b: Bench, idle: float = 60, seconds: float = 60) -> Attempt:
-    side = PrefillSide(transport=b.engines, load=b.load, metrics=b.metrics, idle_seconds=idle)
+    side = PrefillSide(transport=b.engines, load=b.load, idle_seconds=idle)
     return await side.attempt(arrival(seconds=seconds), D0)
 
 
@@ -60,7 +61,7 @@ def open_stream(
         head=StreamHead(held=bytearray(head)),
         deadline=prefill.time.monotonic() + seconds,
         idle_seconds=idle,
-        on_close=lambda: closed.append(1) if closed is not None else None,
+        on_over=lambda: closed.append(1) if closed is not None else None,
     )
 
 
@@ -94,6 +95,42 @@ async def test_events_pass_as_they_come_and_whole() -> None:
     seen.append(bytes(sink.body)[sum(map(len, seen)) :])
     assert seen == [ROLE_CHUNK + CONTENT, CONTENT, b"", CONTENT + STRIPPED, b"", DONE[:-1]]
     assert sink.over.result() is None
+
+
+@pytest.mark.parametrize("end", [[DONE], [broken(Cause.DISCONNECTED)]])
+async def test_an_engine_that_has_ended_a_stream_is_free_whatever_its_client_has_read(end: list[Any]) -> None:
+    b = bench(D0, scripts={"d0": [streamed(ROLE_CHUNK + CONTENT, None)]})
+    stream, sink = stream_of(await attempt(b)), Recorder()
+    stream.relay(sink)
+    assert b.load.counts() == {"d0": 1}
+    [answer] = b.engines.answers
+    answer.chunks = end
+    answer.resume()
+    assert (sink.over.done(), b.load.counts()) == (True, {})
+    # another one's place is not given up for it
+    b.load.begin("d0")
+    stream.close()
+    assert b.load.counts() == {"d0": 1}
+
+
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+async def test_an_engine_is_asked_by_the_method_that_the_client_used(method: str) -> None:
+    calls: list[Call] = []
+
+    class Listening(Engines):
+        async def send(self, call: Call) -> Scripted:
+            calls.append(call)
+            return await super().send(call)
+
+    side = PrefillSide(transport=Listening(), load=InFlight(), idle_seconds=60)
+    request = arrival(headers={"traceparent": "t"})
+    await side.attempt(
+        request if method == "POST" else replace(request, method=method, path="/v1/responses/resp_1"), D0
+    )
+    [call] = calls
+    path = request.path if method == "POST" else "/v1/responses/resp_1"
+    headers = {"traceparent": "t", "content-type": "application/json", "x-request-id": "r"}
+    assert (call.method, call.path, call.address, call.headers) == (method, path, D0.address, headers)
 
 
 async def test_a_stream_holds_its_place_until_it_is_closed() -> None:
@@ -271,7 +308,7 @@ async def test_a_stream_over_a_connection_loses_nothing_before_and_after_its_rel
 
     async with HttpTransport() as transport, raw_engine(behave) as engine:
         load = InFlight()
-        side = PrefillSide(transport=transport, load=load, metrics=Metrics(namespace="", epd=""), idle_seconds=60)
+        side = PrefillSide(transport=transport, load=load, idle_seconds=60)
         outcome = await side.attempt(arrival(), replace(D0, address=engine.address))
         for _ in range(100):
             await asyncio.sleep(0)

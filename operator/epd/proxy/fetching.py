@@ -1,0 +1,26 @@
+"""A whole answer of an engine, from the call to the last byte. Never tries again and judges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from epd.proxy.transport import Call, Transport
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An answer that is complete. Header names are lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+async def fetch(transport: Transport, call: Call) -> Fetched:
+    """Send `call` and read all of its answer. Raises TransportError; a cancelled call breaks the connection."""
+    answer = await transport.send(call)
+    try:
+        return Fetched(answer.status, answer.headers, await answer.read())
+    finally:
+        answer.close()
