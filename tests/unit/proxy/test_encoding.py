@@ -418,3 +418,14 @@ async def test_what_the_proxy_lacks_puts_no_encoder_out() -> None:
     for _ in range(5):
         assert await work.encode(order(arrival("AAAA"))) == [EncodeFailure(reason="local")]
     assert b.value("epd_proxy_ejections_total", role="encode") == 0
+
+
+async def test_a_second_try_counts_for_the_encoder_that_makes_it() -> None:
+    b = bench(E0, E1, scripts={"e0": [broken(Cause.REFUSED)], "e1": [HANG]})
+    b.load.begin("e1", 5)
+    task = asyncio.create_task(encoding(b).encode(order(arrival("AAAA", "BBBB"))))
+    await until_called(b.engines, 2)
+    assert b.load.counts() == {"e1": 7}
+    task.cancel()
+    await settle()
+    assert b.load.counts() == {"e1": 5}
