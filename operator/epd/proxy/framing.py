@@ -27,7 +27,7 @@ def reply_head(status: int, headers: Mapping[str, str], *, length: int | None, c
     parts = [_STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n"]
     for name, value in headers.items():
         # engines name identifiers, and those stand in headers: no CR LF of theirs may begin a field of its own
-        clean = value if value.isascii() and value.isprintable() else quote(value, safe=_PRINTABLE)
+        clean = value if value.isascii() and value.isprintable() else quote(value, safe=_PRINTABLE, errors="replace")
         parts.append(f"{name}: {clean}\r\n")
     if chunked:
         parts.append("transfer-encoding: chunked\r\n")

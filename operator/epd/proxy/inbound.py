@@ -27,7 +27,8 @@ in front (AWS ALB, ingress-nginx) let go of theirs, so that it is they who close
 HEAD_SECONDS: Final = 10.0
 """How long a head may take from its first byte; it fits into a few packets."""
 BODY_SECONDS: Final = 30.0
-"""How long a body may stand still: a sender that has lost packets is back before (RFC 6298 doubles from 1 s)."""
+"""How long a body, or a client that does not read refusals, may stand still: a peer that has lost packets is back
+before (RFC 6298 doubles from 1 s)."""
 GRACE_SECONDS: Final = 1.0
 """What is left to send an answer that came at the last moment, or the refusal that the time is over."""
 READ_AHEAD: Final = 64 << 10
@@ -67,7 +68,7 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        *("_at", "_close", "_consuming", "_due", "_eof", "_expects", "_handler", "_linger_left", "_loop", "_on_lost"),
+        *("_close", "_consuming", "_due", "_eof", "_expects", "_handler", "_linger_left", "_loop", "_on_lost"),
         *(
             "_on_made",
             "_paused",
@@ -81,7 +82,7 @@ class Connection(asyncio.Protocol):
             "_timer",
             "_timer_at",
         ),
-        *("_transport", "_turn"),
+        *("_transport", "_turn", "_until"),
     )
     _transport: asyncio.Transport
     _sender: ReplySender
@@ -96,21 +97,30 @@ class Connection(asyncio.Protocol):
         self._reader = RequestReader(self)
         self._stage: _Stage = _READING
         self._rest = b""
-        """What has come and is not read, from `_at` on: part of a head, or requests that wait."""
-        self._at = 0
+        """What has come and is not taken: part of a head, or requests that wait."""
         self._consuming = self._paused = self._eof = self._close = self._expects = False
         self._linger_left = LINGER_LIMIT
         self._turn: Turn | None = None
         self._task: asyncio.Task[None] | None = None
         self._quit = False
         """Whether it was this side that broke off."""
+        self._until = 0.0
+        """When a client has to have read its reply."""
         self._due = self._timer_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._probe: asyncio.TimerHandle | None = None
 
+    @property
+    def unread(self) -> bool:
+        """Whether part of a reply waits for its client to read."""
+        if self._transport.get_write_buffer_size() > 0:
+            return True
+        # of the buffers of TLS not all are counted, but the client has to read them before it agrees to the end
+        return self._stage is _LINGERING and not self._transport.can_write_eof()
+
     def close_idle(self) -> None:
         """Close, if no request has begun; a request that has gets its reply first."""
-        if self._stage is _READING and not self._reader.in_body and self._at == len(self._rest):
+        if self._stage is _READING and not self._reader.in_body and not self._rest:
             self._transport.close()
 
     def abort(self) -> None:
@@ -146,12 +156,11 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
         if self._stage is _READING:
-            self._consume(self._rest[self._at :] + data if self._rest else data)
+            self._consume(self._rest + data)
         elif self._stage is _BUSY:
-            self._rest, self._at = self._rest[self._at :] + data, 0
-            if len(self._rest) > READ_AHEAD and not self._paused:
-                self._paused = True
-                self._transport.pause_reading()
+            self._rest += data
+            if len(self._rest) > READ_AHEAD:
+                self._hold()
         elif self._stage is _LINGERING:
             self._linger_left -= len(data)
             if self._linger_left < 0:
@@ -173,14 +182,19 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The transport's buffer is all but empty."""
         self._sender.resume()
+        if self._stage is _READING and self._paused and not self._consuming:
+            if not self._reader.in_body:
+                self._set_due(time.monotonic() + IDLE_SECONDS)
+            self._go_on()
 
     # requests
 
     def _consume(self, data: bytes) -> None:
-        """Read `data`, which begins where the last call stopped, as far as requests can be taken now."""
+        """Read `data`, which begins where the last call stopped, as far as requests can be taken now: one at a time,
+        and none while the client leaves refusals unread, which wait for nobody."""
         self._consuming = True
         at = 0
-        while at < len(data) and self._stage is _READING:
+        while at < len(data) and self._stage is _READING and self._sender.writable:
             try:
                 after = self._reader.step(data, at)
             except ProxyError as error:
@@ -191,7 +205,10 @@ class Connection(asyncio.Protocol):
                 break
             at = after
         self._consuming = False
-        self._rest, self._at = (data, at) if at < len(data) else (b"", 0)
+        self._rest = data[at:] if self._stage is _READING or self._stage is _BUSY else b""
+        if self._stage is _READING and not self._sender.writable and not self._paused:
+            self._hold()
+            self._set_due(time.monotonic() + BODY_SECONDS)
 
     def head_read(self, head: Head, *, more: bool) -> None:
         """A request begins."""
@@ -231,7 +248,8 @@ class Connection(asyncio.Protocol):
             self._next()
             return
         self._stage = _BUSY
-        self._set_due(self._turn.deadline + GRACE_SECONDS)
+        self._until = self._turn.deadline + GRACE_SECONDS
+        self._set_due(self._until)
         self._task = self._loop.create_task(self._answer(self._turn))
         self._task.add_done_callback(self._answered)
 
@@ -277,7 +295,8 @@ class Connection(asyncio.Protocol):
         self._sender.refuse(reply, bodiless=turn is not None and turn.head.method == "HEAD", close=self._close)
         self._end_turn(left=False)
         if self._close:
-            self._linger()
+            self._until = time.monotonic() + BODY_SECONDS
+            self._linger(whole=in_step and left == 0)
         else:
             self._set_due(time.monotonic() + LINGER_SECONDS)
 
@@ -288,7 +307,7 @@ class Connection(asyncio.Protocol):
         """The reply is out."""
         self._end_turn(left=False)
         if self._close:
-            self._linger()
+            self._linger(whole=True)
         else:
             self._next()
 
@@ -301,28 +320,45 @@ class Connection(asyncio.Protocol):
         """Turn to the next request, which may be there already."""
         self._stage = _READING
         self._set_due(time.monotonic() + IDLE_SECONDS)
-        if self._consuming:
-            # the loop that called goes on by itself
-            return
+        # the loop that called goes on by itself
+        if not self._consuming:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Take what waits, and read the socket if there is room for more."""
         if self._rest:
-            self._consume(self._rest[self._at :])
+            self._consume(self._rest)
         if self._stage is _READING:
+            if not self._sender.writable:
+                return
             if self._eof:
                 self._transport.close()
             else:
                 self._read_on()
+        elif self._stage is _BUSY and len(self._rest) <= READ_AHEAD:
+            # a client that leaves is noticed by reading alone
+            self._read_on()
 
-    def _linger(self) -> None:
-        """Close once the client has seen the reply: bytes that come after a close reset the connection."""
+    def _linger(self, *, whole: bool) -> None:
+        """Close once the client has seen the reply: bytes that come after a close reset the connection.
+
+        `whole`: its request was, so that it has nothing on the way.
+        """
         self._stage = _LINGERING
-        self._rest, self._at = b"", 0
-        if self._eof:
+        self._rest = b""
+        if self._eof or (whole and not self._transport.can_write_eof()):
+            # TLS has no half-closed connections in asyncio, whose own `close` lets the client read all
             self._transport.close()
             return
         self._set_due(time.monotonic() + LINGER_SECONDS)
         if self._transport.can_write_eof():
             self._transport.write_eof()
         self._read_on()
+
+    def _hold(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
 
     def _read_on(self) -> None:
         if self._paused:
@@ -347,7 +383,9 @@ class Connection(asyncio.Protocol):
         turn = self._turn
         if now < self._due:
             self._set_due(self._due)
-        elif self._stage is not _READING or (self._reader.in_body and turn is None):
+        elif self._stage is _LINGERING:
+            self._lingered(now)
+        elif self._stage is _BUSY or not self._sender.writable or (self._reader.in_body and turn is None):
             # a client that does not read, or send what it announced, must not keep its place for ever
             self.abort()
         elif turn is not None and now < turn.deadline:
@@ -359,6 +397,14 @@ class Connection(asyncio.Protocol):
             self._refuse(SlowRequestError(f"the head did not arrive within {HEAD_SECONDS:g} s"), in_step=False)
         else:
             self._transport.close()
+
+    def _lingered(self, now: float) -> None:
+        if not self._transport.can_write_eof():
+            self._transport.close()
+        elif self.unread and now < self._until:
+            self._set_due(min(now + LINGER_SECONDS, self._until))
+        else:
+            self.abort()
 
     def _ask_whether_it_listens(self, pause: float) -> None:
         """A client that sends no more may have left altogether, which looks the same until it is sent something."""

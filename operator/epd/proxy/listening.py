@@ -19,6 +19,8 @@ BACKLOG: Final = 4096
 """Connections that wait to be accepted: Linux's own limit since 5.4 (net.core.somaxconn)."""
 HANDSHAKE_SECONDS: Final = 10.0
 """How long a TLS handshake may take: two round trips."""
+POLL_SECONDS: Final = 0.1
+"""Between looks at what clients have read: transports don't say when the last byte is out."""
 
 
 class Listener:
@@ -75,6 +77,11 @@ class Listener:
             self._path = None
         for connection in tuple(self._connections):
             connection.close_idle()
+
+    async def all_read(self) -> None:
+        """Wait until no client has part of a reply to read."""
+        while any(connection.unread for connection in self._connections):  # noqa: ASYNC110 - there is no Event
+            await asyncio.sleep(POLL_SECONDS)
 
     async def close(self, seconds: float) -> None:
         """Stop, wait so long for the last replies to be read, and break off what is left then."""

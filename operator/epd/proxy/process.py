@@ -122,9 +122,15 @@ async def _drain(settings: Settings, data_port: DataPort, listener: Listener, hu
     hurry = asyncio.create_task(hurried.wait())
     await _first_of(hurry, seconds=settings.drain.delay_seconds)
     listener.stop()
-    await _first_of(hurry, asyncio.create_task(data_port.idle.wait()), seconds=settings.drain.timeout_seconds)
+    await _first_of(hurry, asyncio.create_task(_end(data_port, listener)), seconds=settings.drain.timeout_seconds)
     if data_port.in_flight:
         log.warning("%d requests are broken off", data_port.in_flight)
+
+
+async def _end(data_port: DataPort, listener: Listener) -> None:
+    await data_port.idle.wait()
+    # a reply counts as sent before a slow client has read the last of it
+    await listener.all_read()
 
 
 async def _first_of(*tasks: asyncio.Task[Any], seconds: float | None = None) -> None:

@@ -28,10 +28,11 @@ _COMMENT: Final = chunk(b":\n\n")
 class ReplySender:
     """Sends one reply after the other; is the Sink of their streams. `on_sent` is called after each that is complete.
 
-    A reply counts as sent when the client's socket has taken it, but for what the transport may buffer.
+    A reply counts as sent when the client's socket has taken it, but for what the transport may buffer. `writable` says
+    whether that has room.
     """
 
-    __slots__ = ("_chunked", "_finishing", "_on_sent", "_prefix", "_stream", "_transport", "_writable", "broken")
+    __slots__ = ("_chunked", "_finishing", "_on_sent", "_prefix", "_stream", "_transport", "broken", "writable")
 
     def __init__(self, transport: asyncio.Transport, on_sent: Callable[[], None]) -> None:
         self._transport = transport
@@ -40,7 +41,7 @@ class ReplySender:
         self._prefix = b""
         """A head that waits for the first bytes of its stream, to be sent with them."""
         self._chunked = False
-        self._writable = True
+        self.writable = True
         self._finishing = False
         self.broken = False
         """Whether a stream broke off."""
@@ -66,6 +67,12 @@ class ReplySender:
         self._stream = stream
         self._chunked = chunked
         self._prefix = reply_head(reply.status, reply.headers, length=None, chunked=chunked, close=close)
+        if bodiless:
+            self._flush_prefix()
+            # its place is not kept for what nobody is going to read
+            self.let_go()
+            self._finish()
+            return
         stream.relay(self)
         if self._prefix:
             self._flush_prefix()
@@ -99,13 +106,13 @@ class ReplySender:
 
     def pause(self) -> None:
         """The client reads slower than it is sent to."""
-        self._writable = False
+        self.writable = False
         if self._stream is not None:
             self._stream.pause()
 
     def resume(self) -> None:
         """The client has read most of what it was sent."""
-        self._writable = True
+        self.writable = True
         if self._finishing:
             self._sent()
         elif self._stream is not None:
@@ -114,7 +121,7 @@ class ReplySender:
     def probe(self, *, interim: bool) -> None:
         """Send what means nothing to a client, which one that is gone answers with a reset."""
         if self._stream is not None:
-            if self._chunked and self._writable:
+            if self._chunked and self.writable:
                 self._transport.write(_COMMENT)
         elif interim and not self._finishing:
             self._transport.write(CONTINUE)
@@ -131,7 +138,7 @@ class ReplySender:
             self._transport.write(data)
 
     def _finish(self) -> None:
-        if self._writable:
+        if self.writable:
             self._sent()
         else:
             self._finishing = True

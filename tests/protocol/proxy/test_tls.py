@@ -77,7 +77,8 @@ async def follow(directory: Path) -> None:
     late[1].write(b"nonsense\r\n\r\n")
     assert statuses(await asyncio.wait_for(late[0].readuntil(b"}}"), 10)) == [400]
     old[1].write(LAST)
-    assert statuses(await asyncio.wait_for(old[0].readuntil(b"ok"), 10)) == [200]
+    # to the end, which an abort would make an error
+    assert statuses(await asyncio.wait_for(old[0].read(), 10)) == [200]
     for _, writer in (old, new, late):
         writer.close()
     await listener.close(5)

@@ -84,7 +84,17 @@ class RecordedTurn:
 
 
 class Wire(asyncio.Transport):
-    """A transport that keeps what is written. `sent` is all of it; `state` how it ended."""
+    """A transport that keeps what is written. `sent` is all of it; `state` how it ended.
+
+    `unread` is what its client has not read, who reads at once where `high_water` is None; `tls` that it can't be
+    closed in one direction alone.
+    """
+
+    high_water: int | None = None
+    unread = 0
+    asked = 0
+    """How often `unread` was looked at."""
+    tls = False
 
     def __init__(self, handler: Recorder) -> None:
         super().__init__()
@@ -104,14 +114,23 @@ class Wire(asyncio.Transport):
         assert self.state == "open", "written after the end"
         self.writes.append(bytes(data))
         self.sent += bytes(data)
+        if self.high_water is not None:
+            before, self.unread = self.unread, self.unread + len(data)
+            if before <= self.high_water < self.unread:
+                self.connection.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        self.asked += 1
+        return self.unread
 
     def writelines(self, list_of_data: object) -> None:
         self.write(b"".join(list_of_data))  # type: ignore[call-overload] # asyncio's own is untyped
 
     def can_write_eof(self) -> bool:
-        return True
+        return not self.tls
 
     def write_eof(self) -> None:
+        assert not self.tls
         self.state = "half-closed"
 
     def pause_reading(self) -> None:
@@ -143,6 +162,12 @@ class Wire(asyncio.Transport):
             if self.is_closing():
                 return
             self.connection.data_received(data[at : at + step])
+
+    def read_all(self) -> None:
+        """The client reads what it was sent."""
+        before, self.unread = self.unread, 0
+        if self.high_water is not None and before > self.high_water:
+            self.connection.resume_writing()
 
     async def statuses(self) -> list[int]:
         """Status of each final reply so far, once nothing is going on."""

@@ -27,6 +27,7 @@ def test_heads() -> None:
         ("a\r\nset-cookie: x", "a%0D%0Aset-cookie: x"),
         ("a\nb", "a%0Ab"),
         ("\0", "%00"),
+        ("a\udce9b", "a?b"),
         ("ü %", "%C3%BC %"),
         ('a, b;c="d"', 'a, b;c="d"'),
     ],

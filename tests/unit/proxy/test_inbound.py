@@ -90,10 +90,7 @@ async def test_pipelined_requests_are_answered_in_order_and_one_at_a_time() -> N
 
 
 async def test_many_refused_requests_in_one_read_need_no_stack() -> None:
-    def begins(turn: RecordedTurn) -> None:
-        raise NotFoundError("no")
-
-    wire = Wire(Recorder(begins=begins))
+    wire = Wire(Recorder(begins=refuses))
     wire.receive(b"GET / HTTP/1.1\r\nHost:\r\n\r\n" * 5000)
     assert (await wire.statuses(), wire.state) == ([404] * 5000, "open")
 
@@ -108,6 +105,49 @@ async def test_a_client_that_runs_ahead_is_not_read() -> None:
     assert not wire.reading
     release.set()
     await until(lambda: wire.reading)
+
+
+async def test_a_client_that_has_run_ahead_is_read_while_its_last_request_is_answered() -> None:
+    releases = [asyncio.Event(), asyncio.Event()]
+
+    async def answers(turn: RecordedTurn) -> Reply:
+        await releases[len(recorder.answered) - 1].wait()
+        return ok()
+
+    recorder = Recorder(answers=answers)
+    wire = Wire(recorder)
+    wire.receive(GET % 0)
+    await settle()
+    wire.receive(post(b"x" * READ_AHEAD))
+    assert not wire.reading
+    releases[0].set()
+    await until(lambda: len(recorder.answered) == 2)
+    # or nobody would learn that it has left
+    assert wire.reading
+
+
+def refuses(turn: RecordedTurn) -> None:
+    raise NotFoundError("no")
+
+
+async def test_refusals_that_nobody_reads_stop_the_reading() -> None:
+    wire = Wire(Recorder(begins=refuses))
+    wire.high_water = 4096
+    wire.receive(GET % 0 * 5000)
+    assert (wire.reading, wire.unread < 2 * wire.high_water) == (False, True)
+    reads = 0
+    while not wire.reading:
+        wire.read_all()
+        assert wire.unread < 2 * wire.high_water
+        reads += 1
+    assert reads > 100
+    assert (await wire.statuses(), wire.state) == ([404] * 5000, "open")
+
+
+async def test_a_last_refusal_leaves_nothing_in_memory() -> None:
+    wire = Wire(Recorder(begins=refuses, draining=True))
+    wire.receive(GET % 0 * 5000)
+    assert (await wire.statuses(), wire.state, wire.connection._rest) == ([404], "half-closed", b"")
 
 
 async def test_nothing_is_read_behind_a_last_request() -> None:
@@ -219,6 +259,20 @@ async def test_head_has_the_length_and_no_body() -> None:
     first, second, rest = wire.sent.split(b"\r\n\r\n")
     assert b"content-length: 2" in first
     assert (second.startswith(b"HTTP/1.1 200 "), rest) == (True, b"ok")
+
+
+async def test_head_has_no_stream_behind_it() -> None:
+    stream = Stream()
+    recorder = streams(stream)
+    wire = Wire(recorder)
+    wire.receive(b"HEAD / HTTP/1.1\r\nHost: p\r\n\r\n")
+    await settle()
+    assert wire.sent.endswith(b"\r\n\r\n")
+    assert b"transfer-encoding: chunked" in wire.sent
+    assert (stream.calls, hasattr(stream, "sink"), recorder.turns[0].ends) == (["close"], False, [False])
+    recorder.answers, wire.sent = answers_ok, b""
+    wire.receive(GET % 1)
+    assert await wire.statuses() == [200]
 
 
 async def test_a_stream_is_one_write_per_event() -> None:
@@ -451,6 +505,48 @@ async def test_a_client_that_does_not_read_is_let_go_after_the_deadline() -> Non
     await until(lambda: wire.state == "aborted")
     # it is this side that broke off
     assert (stream.calls, recorder.turns[0].ends) == (["pause", "close"], [False])
+
+
+LAST = b"GET / HTTP/1.1\r\nHost: p\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.usefixtures("short")
+async def test_a_last_reply_is_not_cut_off_while_its_client_reads() -> None:
+    wire = Wire(Recorder())
+    wire.high_water = 1 << 20
+    wire.receive(LAST)
+    await until(lambda: wire.asked >= 3)
+    assert (statuses(wire.sent), wire.state) == ([200], "half-closed")
+    wire.read_all()
+    assert await over(wire, "aborted") == [200]
+
+
+@pytest.mark.usefixtures("short")
+async def test_a_last_reply_that_nobody_reads_is_given_up_after_the_deadline() -> None:
+    wire = Wire(Recorder(seconds=0.05))
+    wire.high_water = 1 << 20
+    wire.receive(LAST)
+    assert await over(wire, "aborted") == [200]
+
+
+@pytest.mark.usefixtures("short")
+async def test_refusals_that_nobody_reads_are_given_up() -> None:
+    wire = Wire(Recorder(begins=refuses))
+    wire.high_water = 100
+    wire.receive(GET % 0 * 5)
+    assert await over(wire, "aborted") == [404]
+
+
+@pytest.mark.usefixtures("short")
+async def test_tls_is_closed_as_a_whole() -> None:
+    wire, refused = Wire(Recorder()), Wire(Recorder(begins=refuses_head))
+    wire.tls = refused.tls = True
+    wire.receive(LAST)
+    assert (await wire.statuses(), wire.state) == ([200], "closed")
+    # what is still on its way would reset the connection
+    refused.receive(post(b"{", length=SWALLOW_LIMIT + 2))
+    assert (await refused.statuses(), refused.state) == ([413], "open")
+    assert await over(refused, "closed") == [413]
 
 
 @pytest.mark.usefixtures("short")
