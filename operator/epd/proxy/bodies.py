@@ -28,7 +28,7 @@ def room_for_bodies(memory_max: Path = CGROUP) -> int | None:
 
 
 class Share:
-    """What one body takes of the room, until the end of a `with` block. `size` is in bytes."""
+    """What one body takes of the room, until it is released. `size` is in bytes."""
 
     __slots__ = ("_bodies", "size")
 
@@ -36,22 +36,20 @@ class Share:
         self._bodies = bodies
         self.size = 0
 
-    def __enter__(self) -> Share:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
     def grow(self, size: int) -> None:
         """Take `size` bytes in all. Raises OverloadedError if the others leave too little; a lone body always fits."""
+        self.check(size)
+        self._bodies.taken += size - self.size
+        self.size = size
+
+    def check(self, size: int) -> None:
+        """Raise OverloadedError if `size` bytes could not be taken now."""
         others = self._bodies.taken - self.size
         if self._bodies.room is not None and others and others + size > self._bodies.room:
             raise OverloadedError(
                 "the bodies of the requests in flight fill the memory that the proxy has for them "
                 "(spec.proxy.resources.limits.memory)"
             )
-        self._bodies.taken = others + size
-        self.size = size
 
     def release(self) -> None:
         """Give everything back; safe to call more than once."""

@@ -10,19 +10,30 @@ from epd.proxy.errors import OverloadedError
 
 def test_bodies_share_the_room_and_give_it_back() -> None:
     bodies = Bodies(room=10)
-    with bodies.share() as first:
-        first.grow(6)
-        with bodies.share() as second:
-            second.grow(3)
-            second.grow(4)
-            with pytest.raises(OverloadedError):
-                second.grow(5)
-            with pytest.raises(OverloadedError), bodies.share() as third:
-                third.grow(1)
-            assert bodies.taken == 10
-        first.grow(8)
-        assert bodies.taken == 8
+    first, second, third = bodies.share(), bodies.share(), bodies.share()
+    first.grow(6)
+    second.grow(3)
+    second.grow(4)
+    with pytest.raises(OverloadedError):
+        second.grow(5)
+    with pytest.raises(OverloadedError):
+        third.grow(1)
+    assert (bodies.taken, second.size, third.size) == (10, 4, 0)
+    second.release()
+    first.grow(8)
+    assert bodies.taken == 8
+    first.release()
     assert bodies.taken == 0
+
+
+def test_what_is_only_checked_takes_nothing() -> None:
+    bodies = Bodies(room=10)
+    first, second = bodies.share(), bodies.share()
+    first.grow(4)
+    second.check(6)
+    with pytest.raises(OverloadedError):
+        second.check(7)
+    assert (bodies.taken, second.size) == (4, 0)
 
 
 def test_a_share_is_given_back_once() -> None:
@@ -37,17 +48,17 @@ def test_a_share_is_given_back_once() -> None:
 
 def test_a_lone_body_always_fits() -> None:
     bodies = Bodies(room=10)
-    with bodies.share() as lone:
-        lone.grow(5)
-        lone.grow(11)
-        assert bodies.taken == 11
+    lone = bodies.share()
+    lone.grow(5)
+    lone.grow(11)
+    assert bodies.taken == 11
 
 
 def test_without_a_memory_limit_there_is_room_for_all() -> None:
     bodies = Bodies(room=None)
-    with bodies.share() as first, bodies.share() as second:
-        first.grow(1 << 40)
-        second.grow(1 << 40)
+    bodies.share().grow(1 << 40)
+    bodies.share().grow(1 << 40)
+    assert bodies.taken == 2 << 40
 
 
 @pytest.mark.parametrize(("text", "room"), [("4000\n", 1000), ("max\n", None)])

@@ -193,7 +193,6 @@ def test_the_limit_holds_for_what_is_announced_and_for_what_comes() -> None:
     with pytest.raises(BodyTooLargeError):
         Intake(share=share, limit=10, algorithm=HashAlgorithm.BLAKE3, length=11)
     taken = Intake(share=share, limit=10, algorithm=HashAlgorithm.BLAKE3, length=10)
-    assert share.size == 10
     taken.feed(b"12345")
     taken.feed(b"67890")
     assert taken.lifted().skeleton == b"1234567890"
@@ -203,12 +202,41 @@ def test_the_limit_holds_for_what_is_announced_and_for_what_comes() -> None:
 
 def test_bodies_share_the_memory() -> None:
     room = Bodies(room=10)
-    with room.share() as other, room.share() as share:
-        other.grow(4)
-        with pytest.raises(OverloadedError):
-            Intake(share=share, limit=100, algorithm=HashAlgorithm.BLAKE3, length=7)
-        taken = Intake(share=share, limit=100, algorithm=HashAlgorithm.BLAKE3, length=None)
-        taken.feed(b"123456")
-        with pytest.raises(OverloadedError):
-            taken.feed(b"7")
-    assert room.taken == 0
+    other, share = room.share(), room.share()
+    other.grow(4)
+    with pytest.raises(OverloadedError):
+        Intake(share=share, limit=100, algorithm=HashAlgorithm.BLAKE3, length=7)
+    taken = Intake(share=share, limit=100, algorithm=HashAlgorithm.BLAKE3, length=None)
+    taken.feed(b"123456")
+    with pytest.raises(OverloadedError):
+        taken.feed(b"7")
+
+
+def test_who_announces_much_and_sends_little_keeps_nobody_out() -> None:
+    room = Bodies(room=100)
+    slow = [Intake(share=room.share(), limit=100, algorithm=HashAlgorithm.BLAKE3, length=90) for _ in range(5)]
+    for taken in slow:
+        taken.feed(b"12")
+    assert room.taken == 10
+    Intake(share=room.share(), limit=100, algorithm=HashAlgorithm.BLAKE3, length=80).feed(b"x" * 80)
+    assert room.taken == 90
+    with pytest.raises(OverloadedError):
+        slow[0].feed(b"x" * 88)
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 5000])
+def test_small_pieces_are_looked_through_together(size: int) -> None:
+    body = chat("t", picture(30_000), "t" * 9000)
+    fed: list[int] = []
+    feed = lifting.Lifter.feed
+
+    def noted(lifter: lifting.Lifter, data: bytes) -> None:
+        fed.append(len(data))
+        feed(lifter, data)
+
+    with mock.patch.object(lifting.Lifter, "feed", noted):
+        lifted = take(*(body[start : start + size] for start in range(0, len(body), size)))
+    assert outcome(lifted) == outcome(body)
+    assert lifted.payloads
+    assert sum(fed) == len(body)
+    assert min(fed[:-1]) >= intake.GATHERED

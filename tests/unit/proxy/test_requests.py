@@ -186,6 +186,18 @@ def test_a_body_of_countless_small_values_is_refused_before_it_is_parsed(value: 
         assert refusal.value.message == "the body has too many values"
 
 
+@pytest.mark.parametrize(
+    ("value", "most"), [("[]", 582_000), ('{"a":0}', 283_000), ('{"a%d":0,"b":1}', 204_000), ('"%d"', 1_165_000)]
+)
+def test_the_memory_of_what_is_parsed_is_bounded(value: str, most: int) -> None:
+    def body(count: int) -> bytes:
+        return f'{{"prompt":[{",".join(value % n if "%" in value else value for n in range(count))}]}}'.encode()
+
+    parse_text(body(most), policy=POLICY)
+    with pytest.raises(InvalidRequestError, match="too many values"):
+        parse_text(body(most + 2000), policy=POLICY)
+
+
 def test_a_prompt_of_a_million_tokens_passes() -> None:
     body = b'{"prompt":[' + b"12345," * 1_000_000 + b"1]}"
     assert parse_text(body, policy=POLICY).body == body

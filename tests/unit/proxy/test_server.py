@@ -59,7 +59,9 @@ async def test_a_request_is_in_flight_from_its_head_to_its_end() -> None:
     first, second = turn(data_port, CHAT, "Content-Length: 5"), turn(data_port, CHAT, "Content-Length: 7")
     first.begin()
     second.begin()
-    assert (data_port.in_flight, data_port.bodies.taken, data_port.idle.is_set()) == (2, 12, False)
+    first.feed(b"12345")
+    second.feed(b"12")
+    assert (data_port.in_flight, data_port.bodies.taken, data_port.idle.is_set()) == (2, 7, False)
     first.end(left=True)
     second.refuse(BodyTooLargeError("no"))
     second.end(left=False)
@@ -102,7 +104,23 @@ async def test_requests_that_need_no_body_may_bring_a_little() -> None:
     chunked.feed(b"x" * UNWANTED_LIMIT)
     with pytest.raises(BodyTooLargeError):
         chunked.feed(b"x")
+    chunked.end(left=False)
     assert data_port.in_flight == 0
+
+
+@pytest.mark.parametrize("line", ["GET /v1/models", "GET /v1/responses/resp_1", "DELETE /v1/responses/resp_1", CHAT])
+async def test_whatever_an_engine_answers_takes_a_place(line: str) -> None:
+    data_port = port(limits=Limits(max_in_flight=1))
+    one, other, health = turn(data_port, line), turn(data_port, line), turn(data_port, "GET /health")
+    one.begin()
+    with pytest.raises(OverloadedError):
+        other.begin()
+    health.begin()
+    other.end(left=False)
+    health.end(left=False)
+    assert data_port.in_flight == 1
+    one.end(left=False)
+    assert (data_port.in_flight, data_port.idle.is_set()) == (0, True)
 
 
 @pytest.mark.parametrize(
