@@ -5,19 +5,17 @@ Written against `transport.py`, so it runs without sockets. Never reads pods or 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Coroutine, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from epd.api.names import Role
 from epd.proxy.admission import Admission
-from epd.proxy.attempts import Attempts, Outcome
-from epd.proxy.connectors import SHARING, Connector, announce
+from epd.proxy.attempts import Attempts, Outcome, Side
+from epd.proxy.connectors import SHARING, Connector
 from epd.proxy.deadlines import Deadlines
-from epd.proxy.encoding import Encoded, EncodeFailure, EncodeOrder, Encoding
+from epd.proxy.encoding import EncodeFailure, EncodeOrder, Encoding
 from epd.proxy.errors import (
     EncoderUnavailableError,
     FallbackLimitError,
@@ -28,62 +26,21 @@ from epd.proxy.health import Health
 from epd.proxy.hints import Hints
 from epd.proxy.legs import Legs
 from epd.proxy.metrics import Metrics
+from epd.proxy.models import MODELS_KEY, Models
 from epd.proxy.pods import Member, Members
-from epd.proxy.prefill import Arrival, PrefillSide
-from epd.proxy.requests import MODELS_PATH
-from epd.proxy.rewrite import Reported, without_pixels
+from epd.proxy.prefill import Arrival, PrefillSide, passed_on
+from epd.proxy.primed import NOTHING, Primed
+from epd.proxy.rewrite import without_pixels
 from epd.proxy.rotation import Rotation
 from epd.proxy.routing import InFlight
 from epd.proxy.settings import EncoderFailurePolicy, Limits
 from epd.proxy.stored import made_by
-from epd.proxy.transport import Call, Reply, Transport, TransportError
+from epd.proxy.transport import Reply, Transport
 
 PAIRING_GONE: Final = "pairing-gone"
 """Reason of a fallback: the items were encoded, but no prefill-side engine of that pairing is left."""
 RESENT: Final = "resent"
 """Reason of a fallback: the items were encoded, but an engine that got no media failed; then it got them."""
-
-MODELS_SECONDS: Final = 10
-"""The list of models is in the engine's memory; this survives an event loop that is busy with a large picture."""
-SHOWN_IDENTIFIERS: Final = 32
-"""Identifiers in `x-epd-items`: with 65 characters each they take half of the 4 KiB that NGINX by default has for all
-headers; a request may have hundreds of items."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Primed:
-    """What became of a request's media."""
-
-    encoders: tuple[str, ...] = ()
-    reported: Mapping[str, Reported] = field(default_factory=dict)
-    announced: Mapping[str, Any] = field(default_factory=dict)
-    failure: EncodeFailure | None = None
-
-    def told(self, arrival: Arrival) -> Arrival:
-        """The request with what encoders announced to the engines of their own pairing, which no other may read."""
-        if not self.announced:
-            return arrival
-        return replace(arrival, request=announce(arrival.request, self.announced))
-
-    @property
-    def identifiers(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(item.identifier for item in self.reported.values() if item.identifier))
-
-    @staticmethod
-    def of(results: list[Encoded | EncodeFailure]) -> _Primed:
-        encoded = [result for result in results if isinstance(result, Encoded)]
-        failures = [result for result in results if isinstance(result, EncodeFailure)]
-        # a refusal by an encoder says more than a broken connection
-        failures.sort(key=lambda failure: failure.status is None)
-        return _Primed(
-            encoders=tuple(dict.fromkeys(result.encoder for result in encoded)),
-            reported={key: item for result in encoded for key, item in result.reported.items()},
-            announced={key: entry for result in encoded for key, entry in result.announced.items()},
-            failure=failures[0] if failures else None,
-        )
-
-
-_NOTHING: Final = _Primed()
 
 
 class Exchange:
@@ -112,31 +69,26 @@ class Exchange:
         self._policy = policy
         self._limits = limits
         self._metrics = metrics
-        self._transport = transport
         self._fallbacks = 0
         self._deadlines = Deadlines()
         self.health = Health(members, on_ejected=metrics.ejected)
-        self._rotation = Rotation(
-            members=members,
-            load=load,
-            health=self.health,
-            bound=limits.max_in_flight_per_engine,
-            answering=Role.DECODE if split else Role.PREFILL_DECODE,
+        answering = Role.DECODE if split else Role.PREFILL_DECODE
+        bound = limits.max_in_flight_per_engine
+        self._rotation = rotation = Rotation(
+            members=members, load=load, health=self.health, bound=bound, answering=answering
         )
-        self.admission = Admission(
-            rotation=self._rotation, limit=limits.queue, seconds=limits.queue_seconds, metrics=metrics
-        )
+        self.admission = Admission(rotation=rotation, limit=limits.queue, seconds=limits.queue_seconds, metrics=metrics)
         self._encoding = Encoding(
             transport=transport,
-            rotation=self._rotation,
+            rotation=rotation,
             metrics=metrics,
             attempt_seconds=limits.encode_seconds,
             sharing=SHARING[connector],
             hints=Hints(seconds=hint_seconds),
         )
-        side = PrefillSide(transport=transport, load=load, idle_seconds=limits.idle_seconds)
-        legs = Legs(transport=transport, decode=side, rotation=self._rotation, metrics=metrics)
-        self._attempts = Attempts(prefill_side=legs if split else side, rotation=self._rotation, metrics=metrics)
+        side = _prefill_side(transport, rotation, limits, metrics, split=split)
+        self._attempts = Attempts(prefill_side=side, rotation=rotation, metrics=metrics)
+        self._models = Models(transport=transport, rotation=rotation)
 
     async def answer(self, arrival: Arrival) -> Reply:
         """Answer a completion. Raises ProxyError; a cancelled call leaves nothing running behind it."""
@@ -152,25 +104,10 @@ class Exchange:
 
     async def models(self, *, headers: Mapping[str, str]) -> Reply:
         """Answer `GET /v1/models` with what a prefill-side engine says. Raises ProxyError."""
-        failed: set[str] = set()
-        for _ in range(2):
-            member = self._rotation.prefill("models", excluded=failed)
-            if member is None:
-                break
-            call = Call(address=member.address, path=MODELS_PATH, method="GET", headers=headers)
-            try:
-                async with asyncio.timeout(MODELS_SECONDS):
-                    answer = await self._transport.send(call)
-                    try:
-                        body = await answer.read()
-                    finally:
-                        answer.close()
-                return Reply(status=answer.status, headers=_content_type(answer.headers), body=body)
-            except (TransportError, TimeoutError):
-                failed.add(member.name)
-        if failed:
-            raise UnavailableError(f"{', '.join(sorted(failed))}: no answer", code="engine_unavailable")
-        raise _no_engine()
+        first = await self._choose(MODELS_KEY, headers, None)
+        if first is None:
+            raise _no_engine()
+        return await self._models.ask(first, headers)
 
     def can_answer(self) -> bool:
         """Whether a text request would find an engine now."""
@@ -184,9 +121,9 @@ class Exchange:
 
     async def _answer_text(self, arrival: Arrival, maker: Member | None) -> Reply:
         """Answer what has no media, or media of which the prefill side takes care. Only `maker` can, if given."""
-        target = maker or await self._choose(arrival, None)
+        target = maker or await self._choose(arrival.request_id, arrival.headers, None)
         outcome = await self._attempts.ask(arrival, target, None, only=maker is not None)
-        return self._finish(outcome, arrival, _NOTHING, None)
+        return self._finish(outcome, arrival, NOTHING, None)
 
     async def _answer_media(self, arrival: Arrival, maker: Member | None) -> Reply:
         items = len(arrival.request.items)
@@ -215,19 +152,18 @@ class Exchange:
                 outcome, fallback = await self._ask(arrival, pairing, primed, fallback, held)
             return self._finish(outcome, arrival, primed, fallback)
 
-    async def _choose(self, arrival: Arrival, pairing: str | None) -> Member | None:
+    async def _choose(self, key: str, headers: Mapping[str, str], pairing: str | None) -> Member | None:
         """Choose an engine of the prefill side that has room, after a while in the queue if need be."""
-        key = arrival.request_id
         member = self._rotation.prefill(key, pairing=pairing, bounded=True)
         if member is not None or self._rotation.prefill(key, pairing=pairing) is None:
             return member
-        client = arrival.headers.get("authorization", "")
+        client = headers.get("authorization", "")
         return await self.admission.wait(
             client, lambda bounded: self._rotation.prefill(key, pairing=pairing, bounded=bounded)
         )
 
     async def _ask(
-        self, arrival: Arrival, pairing: str | None, primed: _Primed, fallback: str | None, held: ExitStack
+        self, arrival: Arrival, pairing: str | None, primed: Primed, fallback: str | None, held: ExitStack
     ) -> tuple[Outcome, str | None]:
         """Have the request answered by the prefill side of `pairing`, if given; and the reason of a fallback by now."""
         told = primed.told(arrival)
@@ -235,7 +171,8 @@ class Exchange:
         if self._rewrites and primed.failure is None:
             bare = without_pixels(told.request, primed.reported)
         # chosen only now: while the encoders worked, pods came, went and got busy
-        outcome = await self._attempts.ask(told, await self._choose(arrival, pairing), pairing, bare=bare)
+        target = await self._choose(arrival.request_id, arrival.headers, pairing)
+        outcome = await self._attempts.ask(told, target, pairing, bare=bare)
         resent = outcome.resent
         if resent and pairing is not None:
             self._encoding.forget(arrival.request, pairing)
@@ -253,7 +190,7 @@ class Exchange:
             self._metrics.fallback(RESENT)
         return outcome, fallback
 
-    def _finish(self, outcome: Outcome, arrival: Arrival, primed: _Primed, fallback: str | None) -> Reply:
+    def _finish(self, outcome: Outcome, arrival: Arrival, primed: Primed, fallback: str | None) -> Reply:
         attempt, member = outcome.attempt, outcome.member
         if attempt is None or member is None:
             raise _no_engine()
@@ -267,26 +204,23 @@ class Exchange:
         headers["x-epd-encode"] = "fallback" if fallback else "encoded" if primed.encoders else "none"
         if member.model_version:
             headers["x-epd-model-version"] = member.model_version
-        if primed.encoders:
-            headers["x-epd-encoders"] = ",".join(primed.encoders)
-        if primed.identifiers:
-            headers["x-epd-items"] = ",".join(primed.identifiers[:SHOWN_IDENTIFIERS])
+        headers.update(primed.headers())
         if attempt.reply.stream is not None:
             self._metrics.first_token(time.monotonic() - arrival.arrived)
         return attempt.reply
 
-    async def _prime(self, arrival: Arrival, pairing: str) -> _Primed:
+    async def _prime(self, arrival: Arrival, pairing: str) -> Primed:
         order = EncodeOrder(
             request=arrival.request, pairing=pairing, request_id=arrival.request_id, headers=arrival.headers
         )
-        return _Primed.of(await self._encoding.encode(order))
+        return Primed.of(await self._encoding.encode(order))
 
     def _refusal(self, failure: EncodeFailure) -> Reply | None:
         """Apply the policy: None under Fallback, else the encoder's own refusal of the request, or 503."""
         if self._policy is EncoderFailurePolicy.FALLBACK:
             return None
         if failure.status is not None and 400 <= failure.status < 500:
-            return Reply(status=failure.status, headers=_content_type(failure.headers), body=failure.body)
+            return Reply(status=failure.status, headers=passed_on(failure.headers), body=failure.body)
         raise EncoderUnavailableError(
             f"no encoder could encode the media ({failure.reason}) and spec.proxy.encoderFailurePolicy is Fail"
         )
@@ -306,9 +240,10 @@ class Exchange:
         self._fallbacks -= 1
 
 
+def _prefill_side(transport: Transport, rotation: Rotation, limits: Limits, metrics: Metrics, *, split: bool) -> Side:
+    side = PrefillSide(transport=transport, load=rotation.load, idle_seconds=limits.idle_seconds)
+    return Legs(transport=transport, decode=side, rotation=rotation, metrics=metrics) if split else side
+
+
 def _no_engine() -> UnavailableError:
     return UnavailableError("no engine of the prefill side is ready")
-
-
-def _content_type(headers: Mapping[str, str]) -> dict[str, str]:
-    return {"content-type": headers.get("content-type", "application/json")}

@@ -448,20 +448,6 @@ async def test_nobody_is_there() -> None:
             await b.exchange.models(headers={})
 
 
-async def test_models_are_asked_of_another_engine_once() -> None:
-    b = bench(D0, D1, scripts={"d0": [REFUSED], "d1": []})
-    b.load.begin("d1")
-    assert (await b.exchange.models(headers={})).status == 200
-    assert b.engines.called() == ["d0", "d1"]
-
-
-async def test_models_say_when_the_engine_does_not() -> None:
-    b = bench(D0, scripts={"d0": [REFUSED]})
-    with pytest.raises(UnavailableError) as error:
-        await b.exchange.models(headers={})
-    assert error.value.error_code == "engine_unavailable"
-
-
 async def test_an_engine_that_is_gone_is_asked_once() -> None:
     b = bench(D0, D1, scripts={"d0": [REFUSED]})
     b.load.begin("d1")

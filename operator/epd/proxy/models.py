@@ -1,0 +1,62 @@
+"""The list of models, as an engine of the prefill side has it. Never chooses the first engine that is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from epd.proxy.attempts import ENGINES_AT_RISK
+from epd.proxy.errors import UnavailableError
+from epd.proxy.fetching import fetch
+from epd.proxy.pods import Member
+from epd.proxy.prefill import passed_on
+from epd.proxy.requests import MODELS_PATH
+from epd.proxy.rotation import Rotation
+from epd.proxy.transport import Call, Cause, Reply, Transport, TransportError
+
+MODELS_SECONDS: Final = 10
+"""The list of models is in the engine's memory; this survives an event loop that is busy with a large picture."""
+MODELS_KEY: Final = "models"
+"""Stands for the request's id where engines are equal."""
+
+
+class Models:
+    """Asks engines for their list. It counts as their load, and speaks for or against them, as any request does."""
+
+    def __init__(self, *, transport: Transport, rotation: Rotation) -> None:
+        self._transport = transport
+        self._rotation = rotation
+        self._load = rotation.load
+        self._health = rotation.health
+
+    async def ask(self, first: Member, headers: Mapping[str, str]) -> Reply:
+        """Have `first` answer, or another one if it does not. Raises UnavailableError."""
+        failed: list[str] = []
+        member: Member | None = first
+        while member is not None and len(failed) < ENGINES_AT_RISK:
+            reply = await self._attempt(member, headers)
+            if reply is not None:
+                return reply
+            failed.append(member.name)
+            member = self._rotation.prefill(MODELS_KEY, excluded=failed)
+        raise UnavailableError(f"{', '.join(failed)}: no answer", code="engine_unavailable")
+
+    async def _attempt(self, member: Member, headers: Mapping[str, str]) -> Reply | None:
+        call = Call(address=member.address, path=MODELS_PATH, method="GET", headers=headers)
+        self._health.sent(member.name)
+        self._load.begin(member.name)
+        try:
+            async with asyncio.timeout(MODELS_SECONDS):
+                answer = await fetch(self._transport, call)
+        except (TransportError, TimeoutError) as error:
+            cause = error.cause if isinstance(error, TransportError) else Cause.TIMEOUT
+            self._health.failed(member.name, cause)
+            return None
+        finally:
+            self._load.end(member.name)
+        if answer.status >= 500:
+            self._health.failed(member.name, Cause.STATUS)
+        else:
+            self._health.succeeded(member.name)
+        return Reply(status=answer.status, headers=passed_on(answer.headers), body=answer.body)
