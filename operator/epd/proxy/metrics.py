@@ -30,13 +30,34 @@ class Metrics:
     def __init__(self, *, namespace: str, epd: str) -> None:
         self.registry = CollectorRegistry()
         self._base = (namespace, epd)
-        self._count(namespace, epd)
+        self._count_requests(namespace, epd)
+        self._count_items(namespace, epd)
+        self._count_trouble(namespace, epd)
         self._measure(namespace, epd)
 
-    def _count(self, namespace: str, epd: str) -> None:
+    def _count_requests(self, namespace: str, epd: str) -> None:
+        r, base = self.registry, {"namespace": namespace, "epd": epd}
+        self._requests = Counts(r, "epd_proxy_requests", "Requests by route and status sent", base, ("route", "code"))
+        self._retries = Counts(
+            r, "epd_proxy_retries", "Second attempts on another engine, by cause", base, ("role", "cause")
+        )
+        self._rewritten = Counts(
+            r,
+            "epd_proxy_rewritten_requests",
+            "Requests sent to the prefill side without the media of one modality at least",
+            base,
+        )
+        self._resends = Counts(
+            r,
+            "epd_proxy_resends",
+            "Requests that failed without media and were sent again with them, by cause",
+            base,
+            ("cause",),
+        )
+
+    def _count_items(self, namespace: str, epd: str) -> None:
         r, base = self.registry, {"namespace": namespace, "epd": epd}
         encode = base | {"role": str(Role.ENCODE)}
-        self._requests = Counts(r, "epd_proxy_requests", "Requests by route and status sent", base, ("route", "code"))
         self._wanted = Counts(
             r,
             "epd_proxy_encode_wanted_items",
@@ -54,27 +75,20 @@ class Metrics:
         self._fallbacks = Counts(
             r, "epd_proxy_fallbacks", "Requests whose media the prefill side encodes, by reason", base, ("reason",)
         )
-        self._retries = Counts(
-            r, "epd_proxy_retries", "Second attempts on another engine, by cause", base, ("role", "cause")
-        )
-        self._rewritten = Counts(
-            r,
-            "epd_proxy_rewritten_requests",
-            "Requests sent to the prefill side without the media of one modality at least",
-            base,
-        )
-        self._resends = Counts(
-            r,
-            "epd_proxy_resends",
-            "Requests that failed without media and were sent again with them, by cause",
-            base,
-            ("cause",),
-        )
+
+    def _count_trouble(self, namespace: str, epd: str) -> None:
+        r, base = self.registry, {"namespace": namespace, "epd": epd}
         self._ejections = Counts(
             r, "epd_proxy_ejections", "Engines put out of rotation because requests to them failed", base, ("role",)
         )
         self._disconnects = Counts(
             r, "epd_proxy_client_disconnects", "Clients that left before their answer was complete", base
+        )
+        self._reconnects = Counts(
+            r,
+            "epd_proxy_reconnects",
+            "Calls sent once more, to the same engine, because the connection that was kept for them had been closed",
+            base,
         )
         self._watch_errors = Counts(
             r, "epd_proxy_pod_watch_errors", "Failed or expired lists and watches of pods", base
@@ -165,6 +179,10 @@ class Metrics:
     def client_left(self) -> None:
         """A client closed its connection before its answer was complete."""
         self._disconnects.add()
+
+    def reconnected(self) -> None:
+        """A call was sent once more, over a new connection, since the kept one had been closed."""
+        self._reconnects.add()
 
     def watch_failed(self) -> None:
         """A list or watch of pods ended with an error."""

@@ -20,6 +20,7 @@ NAMES = {
     "epd_proxy_pod_watch_errors_total",
     "epd_proxy_queue_seconds_bucket",
     "epd_proxy_queued",
+    "epd_proxy_reconnects_total",
     "epd_proxy_requests_total",
     "epd_proxy_resends_total",
     "epd_proxy_retries_total",
@@ -78,6 +79,14 @@ def test_gauges_show_the_moment() -> None:
     assert value("epd_proxy_members", role="encode", ready="true") == 0
     assert value("epd_proxy_in_flight", role="encode") == 0
     assert value("epd_proxy_encode_demand", role="encode") == 0
+
+
+def test_calls_that_were_sent_over_another_connection() -> None:
+    metrics, base = used(), {"namespace": "ai", "epd": "qwen"}
+    assert metrics.registry.get_sample_value("epd_proxy_reconnects_total", base) == 0
+    metrics.reconnected()
+    metrics.reconnected()
+    assert metrics.registry.get_sample_value("epd_proxy_reconnects_total", base) == 2
 
 
 def test_totals() -> None:
