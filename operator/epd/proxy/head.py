@@ -166,11 +166,10 @@ def _field(line: bytes) -> tuple[str, str]:
 
 
 def _persistent(connection: str | None, minor: int) -> bool:
-    """RFC 9112 section 9.3."""
-    if connection is None:
+    """RFC 9112 section 9.3, without keep-alive of HTTP/1.0: its clients would have to be told that it was heard."""
+    if connection is None or not minor:
         return minor == 1
-    options = [option.strip(" \t") for option in connection.lower().split(",")]
-    return "close" not in options and (minor == 1 or "keep-alive" in options)
+    return "close" not in (option.strip(" \t") for option in connection.lower().split(","))
 
 
 def _body_length(headers: dict[str, str], minor: int) -> int | None:

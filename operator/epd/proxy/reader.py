@@ -43,11 +43,6 @@ class RequestReader:
         self.in_body = False
         self.left: int | None = 0
 
-    @property
-    def in_head(self) -> bool:
-        """Whether part of a head was seen."""
-        return self._scanned > 0
-
     def step(self, data: bytes, at: int) -> int:
         """Read on from `at`, and return where the unread begins: at `at` itself if more has to come.
 

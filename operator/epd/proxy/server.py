@@ -43,7 +43,6 @@ UNWANTED_LIMIT: Final = 64 << 10
 """Bytes of a body that come with a request that has no use for one; they are dropped."""
 # asked of every request, and in Python 3.11 a member is found through its class ten times slower
 _HEALTH: Final = Handling.HEALTH
-_STORED: Final = Handling.STORED
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 """A request id becomes part of vLLM's own and goes into logs."""
 
@@ -157,12 +156,10 @@ class RequestTurn:
         if port.settings.suspended:
             raise SuspendedError("the EPDDeployment is suspended (spec.suspend)")
         self._forwarded = _forwarded(head.headers)
-        stored = match.route.handling is _STORED
-        if match.route.parse is None and not stored:
-            return self._check_unwanted(head.length or 0)
-        port.enter()
-        self._entered = True
-        if stored:
+        if match.route.handling is not _HEALTH:
+            port.enter()
+            self._entered = True
+        if match.route.parse is None:
             return self._check_unwanted(head.length or 0)
         encoding = head.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":

@@ -41,8 +41,7 @@ def test_a_head() -> None:
         (1, "upgrade", True),
         (1, "closed", True),
         (0, None, False),
-        (0, "keep-alive", True),
-        (0, "keep-alive,close", False),
+        (0, "keep-alive", False),
         (0, "upgrade", False),
     ],
 )

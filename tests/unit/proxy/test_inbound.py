@@ -275,6 +275,13 @@ async def test_head_has_no_stream_behind_it() -> None:
     assert await wire.statuses() == [200]
 
 
+async def test_http_1_0_is_told_that_its_connection_ends() -> None:
+    wire = Wire(Recorder())
+    wire.receive(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+    assert (await wire.statuses(), wire.state) == ([200], "half-closed")
+    assert b"connection: close" in wire.sent
+
+
 async def test_a_stream_is_one_write_per_event() -> None:
     stream = Stream()
     recorder = streams(stream)

@@ -180,7 +180,7 @@ def request_of(data: bytes) -> tuple[tuple[bytes, bytes, bytes], bool, bytes]:
         if len(data) < int(length):
             raise IncompleteError
         body, data = data[: int(length)], data[int(length) :]
-    more = b"close" not in options and (new or b"keep-alive" in options)
+    more = new and b"close" not in options
     return (method, target, body), more, data
 
 
