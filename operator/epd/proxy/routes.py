@@ -51,8 +51,8 @@ class Handling(Enum):
 
     HEALTH = "the proxy by itself"
     MODELS = "any engine of the prefill side"
-    GENERATION = "encoders for media, then the prefill side, and in two legs where the topology has decode"
-    SINGLE = "one engine of the prefill side, without encoders or a second leg"
+    ENGINE = "an engine of the prefill side"
+    TWO_LEGS = "an engine of the prefill side, or one engine after another where prefill and decode are two"
     STORED = "the engine that made the response"
 
 
@@ -60,7 +60,7 @@ class Handling(Enum):
 class Route:
     """A route. `path` is as in a label of metrics; `parse` is None where there is no body to read.
 
-    Whether media may stand in a body, are encoded by encoders, and may be left out is what `parse` says of each.
+    Whether media may stand in a body, are encoded by encoders before, and may be left out is what `parse` says of each.
     """
 
     path: str
@@ -82,23 +82,26 @@ ROUTES: Final = (
     Route("/health", "GET", Handling.HEALTH),
     Route("/healthz", "GET", Handling.HEALTH),
     Route(MODELS_PATH, "GET", Handling.MODELS),
-    Route(CHAT_PATH, "POST", Handling.GENERATION, parse_chat),
-    Route(COMPLETIONS_PATH, "POST", Handling.GENERATION, parse_text),
-    Route(RESPONSES_PATH, "POST", Handling.GENERATION, parse_responses),
-    Route("/v1/messages", "POST", Handling.GENERATION, parse_messages),
-    Route("/v1/messages/count_tokens", "POST", Handling.SINGLE, parse_token_count),
-    Route("/tokenize", "POST", Handling.SINGLE, parse_tokenize),
-    Route("/detokenize", "POST", Handling.SINGLE, parse_text),
-    Route("/v1/embeddings", "POST", Handling.SINGLE, parse_pooling),
-    Route("/pooling", "POST", Handling.SINGLE, parse_pooling),
-    Route("/score", "POST", Handling.SINGLE, parse_scoring),
-    Route("/v1/score", "POST", Handling.SINGLE, parse_scoring),
-    Route("/rerank", "POST", Handling.SINGLE, parse_scoring),
-    Route("/v1/rerank", "POST", Handling.SINGLE, parse_scoring),
-    Route("/v2/rerank", "POST", Handling.SINGLE, parse_scoring),
-    Route(INVOCATIONS_PATH, "POST", Handling.SINGLE, parse_invocation),
-    Route(GENERATE_PATH, "POST", Handling.SINGLE, parse_generation),
+    Route(CHAT_PATH, "POST", Handling.TWO_LEGS, parse_chat),
+    Route(COMPLETIONS_PATH, "POST", Handling.TWO_LEGS, parse_text),
+    Route(RESPONSES_PATH, "POST", Handling.ENGINE, parse_responses),
+    Route("/v1/messages", "POST", Handling.ENGINE, parse_messages),
+    Route("/v1/messages/count_tokens", "POST", Handling.ENGINE, parse_token_count),
+    Route("/tokenize", "POST", Handling.ENGINE, parse_tokenize),
+    Route("/detokenize", "POST", Handling.ENGINE, parse_text),
+    Route("/v1/embeddings", "POST", Handling.ENGINE, parse_pooling),
+    Route("/pooling", "POST", Handling.ENGINE, parse_pooling),
+    Route("/score", "POST", Handling.ENGINE, parse_scoring),
+    Route("/v1/score", "POST", Handling.ENGINE, parse_scoring),
+    Route("/rerank", "POST", Handling.ENGINE, parse_scoring),
+    Route("/v1/rerank", "POST", Handling.ENGINE, parse_scoring),
+    Route("/v2/rerank", "POST", Handling.ENGINE, parse_scoring),
+    Route(INVOCATIONS_PATH, "POST", Handling.ENGINE, parse_invocation),
+    Route(GENERATE_PATH, "POST", Handling.ENGINE, parse_generation),
 )
+
+TWO_LEGS: Final = frozenset({route.path for route in ROUTES if route.handling is Handling.TWO_LEGS})
+"""Those whose bodies end after one token by `max_tokens`. Of others the engine that answers prefills by itself."""
 
 STORED_ROUTES: Final = (
     Route("/v1/responses/{id}", "GET", Handling.STORED),

@@ -3,28 +3,28 @@ from __future__ import annotations
 import pytest
 
 from epd.proxy.errors import InvalidRequestError, MethodNotAllowedError, NotFoundError
-from epd.proxy.routes import OPENABLE, ROUTES, Handling, find
+from epd.proxy.routes import OPENABLE, ROUTES, STORED_ROUTES, TWO_LEGS, Handling, find
 
 TABLE = {
     "GET /health": Handling.HEALTH,
     "GET /healthz": Handling.HEALTH,
     "GET /v1/models": Handling.MODELS,
-    "POST /v1/chat/completions": Handling.GENERATION,
-    "POST /v1/completions": Handling.GENERATION,
-    "POST /v1/responses": Handling.GENERATION,
-    "POST /v1/messages": Handling.GENERATION,
-    "POST /v1/messages/count_tokens": Handling.SINGLE,
-    "POST /tokenize": Handling.SINGLE,
-    "POST /detokenize": Handling.SINGLE,
-    "POST /v1/embeddings": Handling.SINGLE,
-    "POST /pooling": Handling.SINGLE,
-    "POST /score": Handling.SINGLE,
-    "POST /v1/score": Handling.SINGLE,
-    "POST /rerank": Handling.SINGLE,
-    "POST /v1/rerank": Handling.SINGLE,
-    "POST /v2/rerank": Handling.SINGLE,
-    "POST /invocations": Handling.SINGLE,
-    "POST /inference/v1/generate": Handling.SINGLE,
+    "POST /v1/chat/completions": Handling.TWO_LEGS,
+    "POST /v1/completions": Handling.TWO_LEGS,
+    "POST /v1/responses": Handling.ENGINE,
+    "POST /v1/messages": Handling.ENGINE,
+    "POST /v1/messages/count_tokens": Handling.ENGINE,
+    "POST /tokenize": Handling.ENGINE,
+    "POST /detokenize": Handling.ENGINE,
+    "POST /v1/embeddings": Handling.ENGINE,
+    "POST /pooling": Handling.ENGINE,
+    "POST /score": Handling.ENGINE,
+    "POST /v1/score": Handling.ENGINE,
+    "POST /rerank": Handling.ENGINE,
+    "POST /v1/rerank": Handling.ENGINE,
+    "POST /v2/rerank": Handling.ENGINE,
+    "POST /invocations": Handling.ENGINE,
+    "POST /inference/v1/generate": Handling.ENGINE,
 }
 
 
@@ -34,6 +34,7 @@ def test_the_list_is_this_one() -> None:
         match = find(route.method, route.path, opened=OPENABLE)
         assert (match.route, match.target, match.response_id) == (route, route.path, None)
         assert (route.parse is None) == (route.method == "GET")
+    assert {"/v1/chat/completions", "/v1/completions"} == TWO_LEGS
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,17 @@ def test_the_list_is_this_one() -> None:
 def test_all_else_is_not_there(method: str, path: str) -> None:
     with pytest.raises(NotFoundError, match="there are GET /health"):
         find(method, path)
+
+
+def test_a_refusal_lists_what_is_served_without_an_option_and_nothing_else() -> None:
+    with pytest.raises(NotFoundError) as refusal:
+        find("GET", "/x")
+    listed = refusal.value.message.removeprefix("no route /x; there are ").split(", ")
+    assert listed == [
+        f"{route.method} {route.path}" for route in (*ROUTES, *STORED_ROUTES) if route.path not in OPENABLE
+    ]
+    for method, _, path in (line.partition(" ") for line in listed):
+        assert find(method, path.replace("{id}", "resp_1")).route.method == method
 
 
 def test_an_option_opens_one_route_each() -> None:
