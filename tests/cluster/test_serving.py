@@ -10,19 +10,19 @@ import pytest
 from cluster import entries
 from cluster.chat import QUESTIONS, Answer, ask, body, picture, post
 from cluster.deployed import Deployed, sample
-from epd.proxy.identifiers import HashAlgorithm, media_identifier
+from epd.proxy.identifiers import HashAlgorithm, content_digest, content_identifier
 
 pytestmark = pytest.mark.node
 
 
 def identifier(url: str) -> str:
     """The identifier that the proxy gives the item of this `data:` URL."""
-    return media_identifier(
+    return content_identifier(
         HashAlgorithm.BLAKE3,
         kind="image",
         mime_type="image/png",
         media_format="",
-        payload=url.partition(",")[2],
+        content=content_digest(HashAlgorithm.BLAKE3, url.partition(",")[2]),
         salt="",
     )
 

@@ -84,16 +84,6 @@ def _begin(salt: str, kind: str, mime_type: str, media_format: str) -> bytes:
     return _frame(("epd.media.v2", salt, kind, mime_type, media_format)) + (64).to_bytes(8, "big")
 
 
-def media_identifier(
-    algorithm: HashAlgorithm, *, kind: str, mime_type: str, media_format: str, payload: str, salt: str
-) -> str:
-    """Identify an item by its payload, the base64 text as it was sent."""
-    content = content_digest(algorithm, payload)
-    return content_identifier(
-        algorithm, kind=kind, mime_type=mime_type, media_format=media_format, content=content, salt=salt
-    )
-
-
 def url_key(kind: str, url: str) -> str:
     """Key to choose an encoder by and to join equal work. Never sent to an engine, since a URL's content may change."""
     return digest(HashAlgorithm.BLAKE3, "epd.url.v1", kind, url)
