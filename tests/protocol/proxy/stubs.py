@@ -203,6 +203,13 @@ class Proxy:
         document = {"model": "tiny", "messages": [{"role": "user", "content": list(content)}], **fields}
         return await self.http.post(CHAT, json=document, headers=headers)
 
+    def run_out_of_time(self) -> None:
+        """Let the deadline of every request that is being answered be now, however fast the machine is."""
+        deadlines = self.data_port.exchange._deadlines
+        for bounded in deadlines._bounded:
+            bounded.deadline = 0
+        deadlines._look()
+
     def value(self, name: str, **labels: str) -> float:
         labels = {"namespace": "ns", "epd": "demo", **labels}
         return self.metrics.registry.get_sample_value(name, labels) or 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import aiohttp
 import pytest
@@ -124,8 +125,11 @@ async def test_a_silent_stream_ends_after_the_idle_timeout() -> None:
 
 async def test_a_request_that_takes_too_long_is_504_and_leaves_nothing_behind() -> None:
     e, pd = encoder(), decoder(behave=stubs.hangs)
-    async with proxy(e, pd, limits=Limits(request_seconds=0.3)) as p:
-        answer = await p.chat(image())
+    async with proxy(e, pd) as p:
+        request = asyncio.create_task(p.chat(image()))
+        await pd.started.wait()
+        p.run_out_of_time()
+        answer = await request
         assert answer.status == 504
         assert (await answer.json())["error"]["code"] == "request_timeout"
         await pd.aborted.wait()
@@ -144,18 +148,48 @@ async def test_a_client_that_does_not_read_loses_its_place_in_the_end() -> None:
 
 # encoders
 
+HOUR = 3600.0
+"""Time of an attempt that no machine is too slow for."""
+
+
+HOURS: list[asyncio.Timeout] = []
+"""What bounds the attempts that have one, in their order."""
+
+
+@pytest.fixture(autouse=True)
+def _hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    HOURS.clear()
+    timeout = asyncio.timeout
+
+    def noted(delay: float | None) -> asyncio.Timeout:
+        made = timeout(delay)
+        if delay == HOUR:
+            HOURS.append(made)
+        return made
+
+    monkeypatch.setattr(asyncio, "timeout", noted)
+
+
+async def hangs_for_an_hour(
+    engine: stubs.StubEngine, request: Any, document: dict[str, Any]
+) -> stubs.web.StreamResponse:
+    """Answer nothing until the hour of the last attempt is over, which is now."""
+    HOURS[-1].reschedule(asyncio.get_running_loop().time())
+    return await stubs.hangs(engine, request, document)
+
+
 ENCODER_FAULTS = {
     "500": (stubs.status(500, ERROR_500), "status"),
     "400": (stubs.status(400, {"error": {"message": "cannot identify image file", "code": 400}}), "status"),
     "dies": (stubs.dies_after(), "disconnected"),
-    "hangs": (stubs.hangs, "timeout"),
+    "hangs": (hangs_for_an_hour, "timeout"),
 }
 
 
 @pytest.mark.parametrize(("behave", "reason"), ENCODER_FAULTS.values(), ids=ENCODER_FAULTS.keys())
 async def test_an_encoder_is_replaced_once(behave: stubs.Behaviour, reason: str) -> None:
     bad, good = encoder("bad", behave=behave), encoder("good")
-    async with proxy(bad, good, decoder(), limits=Limits(encode_seconds=0.2)) as p:
+    async with proxy(bad, good, decoder(), limits=Limits(encode_seconds=HOUR)) as p:
         for number in range(6):
             answer = await p.chat(image(f"data:image/png;base64,AA{number}="))
             assert (answer.status, answer.headers["x-epd-encoders"]) == (200, "good")
@@ -169,7 +203,7 @@ async def test_an_encoder_is_replaced_once(behave: stubs.Behaviour, reason: str)
 async def test_under_fallback_the_prefill_sides_answer_counts(behave: stubs.Behaviour, reason: str) -> None:
     engines = [encoder(name, behave=behave) for name in ("e0", "e1", "e2")]
     pd = decoder()
-    async with proxy(*engines, pd, limits=Limits(encode_seconds=0.2)) as p:
+    async with proxy(*engines, pd, limits=Limits(encode_seconds=HOUR)) as p:
         answer = await p.chat(text(), image())
         assert (answer.status, answer.headers["x-epd-encode"]) == (200, "fallback")
         assert pd.requests[0]["messages"][0]["content"][1]["image_url"]["url"] == stubs.PNG
