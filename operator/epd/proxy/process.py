@@ -44,7 +44,7 @@ async def serve(settings: Settings) -> None:
     async with AsyncExitStack() as stack:
         members, load = Members(), InFlight()
         metrics = Metrics(namespace=settings.namespace, epd=settings.epd)
-        transport = await stack.enter_async_context(HttpTransport())
+        transport = await stack.enter_async_context(HttpTransport(on_reconnect=metrics.reconnected))
         exchange = Exchange(
             encodes=settings.encodes,
             rewrites=settings.rewrite,
