@@ -22,13 +22,18 @@ MODELS_KEY: Final = "models"
 
 
 class Models:
-    """Asks engines for their list. It counts as their load, and speaks for or against them, as any request does."""
+    """Asks engines for their list. It counts as their load as any request does, and a failure speaks against them.
+
+    An answer takes back no more than that: an engine may have its list at hand and fail of all that it should generate.
+    """
 
     def __init__(self, *, transport: Transport, rotation: Rotation) -> None:
         self._transport = transport
         self._rotation = rotation
         self._load = rotation.load
         self._health = rotation.health
+        self._doubted: set[str] = set()
+        """Engines whose last list failed."""
 
     async def ask(self, first: Member, headers: Mapping[str, str]) -> Reply:
         """Have `first` answer, or another one if it does not. Raises UnavailableError."""
@@ -44,19 +49,27 @@ class Models:
 
     async def _attempt(self, member: Member, headers: Mapping[str, str]) -> Reply | None:
         call = Call(address=member.address, path=MODELS_PATH, method="GET", headers=headers)
-        self._health.sent(member.name)
+        if member.name in self._doubted:
+            self._health.sent(member.name)
         self._load.begin(member.name)
         try:
             async with asyncio.timeout(MODELS_SECONDS):
                 answer = await fetch(self._transport, call)
         except (TransportError, TimeoutError) as error:
             cause = error.cause if isinstance(error, TransportError) else Cause.TIMEOUT
-            self._health.failed(member.name, cause)
+            self._doubt(member, cause)
             return None
         finally:
             self._load.end(member.name)
         if answer.status >= 500:
-            self._health.failed(member.name, Cause.STATUS)
-        else:
+            self._doubt(member, Cause.STATUS)
+        elif member.name in self._doubted:
+            self._doubted.discard(member.name)
             self._health.succeeded(member.name)
         return Reply(status=answer.status, headers=passed_on(answer.headers), body=answer.body)
+
+    def _doubt(self, member: Member, cause: Cause) -> None:
+        self._health.failed(member.name, cause)
+        self._doubted.add(member.name)
+        # pods come and go
+        self._doubted &= {known.name for known in self._rotation.answering()}

@@ -63,6 +63,13 @@ async def test_successes_speak_for_an_engine(answer: Any, healthy: bool) -> None
     assert (b.exchange.health.state("d0") is State.HEALTHY) == healthy
 
 
+async def test_a_list_does_not_speak_for_an_engine_that_fails_of_requests() -> None:
+    b = bench(D0, scripts={"d0": [REFUSED]})
+    await asyncio.gather(b.exchange.answer(arrival()), return_exceptions=True)
+    assert (await b.exchange.models(headers={})).status == 200
+    assert b.exchange.health.state("d0") is State.EJECTED
+
+
 async def test_the_list_takes_a_place_as_any_request() -> None:
     b = bench(D0, limits=Limits(max_in_flight_per_engine=1, queue=1), scripts={"d0": [HANG]})
     first = asyncio.create_task(b.exchange.models(headers={}))
