@@ -169,6 +169,16 @@ class EncoderUnavailableError(UnavailableError):
     code = "encoder_unavailable"
 
 
+class ExhaustedError(UnavailableError):
+    """The proxy itself can open no connection to an engine; another of its replicas may."""
+
+    code = "proxy_exhausted"
+    retry_after = RETRY_SOON_SECONDS
+
+    def __init__(self) -> None:
+        super().__init__("the proxy has no descriptor, port or memory left for a connection to an engine")
+
+
 class FallbackLimitError(UnavailableError):
     """As many requests as `spec.proxy.limits.maxFallbackEncodes` have their media encoded by the prefill side."""
 

@@ -18,6 +18,7 @@ from epd.proxy.deadlines import Deadlines
 from epd.proxy.encoding import EncodeFailure, EncodeOrder, Encoding
 from epd.proxy.errors import (
     EncoderUnavailableError,
+    ExhaustedError,
     FallbackLimitError,
     RequestTimeoutError,
     UnavailableError,
@@ -35,7 +36,7 @@ from epd.proxy.rotation import Rotation
 from epd.proxy.routing import InFlight
 from epd.proxy.settings import EncoderFailurePolicy, Limits
 from epd.proxy.stored import made_by
-from epd.proxy.transport import Reply, Transport
+from epd.proxy.transport import Cause, Reply, Transport
 
 PAIRING_GONE: Final = "pairing-gone"
 """Reason of a fallback: the items were encoded, but no prefill-side engine of that pairing is left."""
@@ -194,6 +195,8 @@ class Exchange:
         attempt, member = outcome.attempt, outcome.member
         if attempt is None or member is None:
             raise _no_engine()
+        if attempt.cause is Cause.LOCAL:
+            raise ExhaustedError
         if attempt.reply is None:
             raise UnavailableError(f"engine {member.name} does not answer", code="engine_unavailable")
         headers = attempt.reply.headers
@@ -221,6 +224,8 @@ class Exchange:
             return None
         if failure.status is not None and 400 <= failure.status < 500:
             return Reply(status=failure.status, headers=passed_on(failure.headers), body=failure.body)
+        if failure.reason == Cause.LOCAL:
+            raise ExhaustedError
         raise EncoderUnavailableError(
             f"no encoder could encode the media ({failure.reason}) and spec.proxy.encoderFailurePolicy is Fail"
         )

@@ -14,7 +14,7 @@ from typing import Any, Final
 from epd.api.names import Role
 from epd.proxy.attempts import ENGINES_AT_RISK
 from epd.proxy.documents import read_unbounded, write, write_exactly
-from epd.proxy.errors import InvalidRequestError, UnavailableError
+from epd.proxy.errors import ExhaustedError, InvalidRequestError, UnavailableError
 from epd.proxy.fetching import fetch
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member
@@ -103,6 +103,8 @@ class Legs:
             self._metrics.retried(Role.PREFILL, attempt.cause)
             engine = other
             attempt = (await self._ask(arrival, engine, body, bare)).after(failed_on, engine.name)
+        if attempt.cause is Cause.LOCAL:
+            raise ExhaustedError
         if attempt.cause is not None:
             raise UnavailableError(f"prefill engine {engine.name} does not answer", code="engine_unavailable")
         return attempt, engine

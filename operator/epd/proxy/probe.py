@@ -48,6 +48,9 @@ class Prober:
                 answer.close()
             failed = FAILURES_UNTIL_OUT if answer.status >= 500 else 0
         except TransportError as error:
+            if error.cause is Cause.LOCAL:
+                # nothing is known of the engine
+                return
             failed = FAILURES_UNTIL_OUT if error.cause is Cause.REFUSED else 1
         except TimeoutError:
             failed = 1

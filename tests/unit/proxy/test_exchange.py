@@ -10,6 +10,7 @@ import pytest
 from epd.proxy.connectors import Connector
 from epd.proxy.errors import (
     EncoderUnavailableError,
+    ExhaustedError,
     FallbackLimitError,
     OverloadedError,
     ProxyError,
@@ -552,3 +553,18 @@ async def test_another_pairing_is_told_nothing_of_what_encoders_announce() -> No
     reply = await b.exchange.answer(arrival("AAAA"))
     sent = [(name, "ec_transfer_params" in body) for name, body in b.engines.calls[1:]]
     assert (reply.status, reply.headers["x-epd-encode"], sent) == (200, "fallback", [("d0", True), ("d9", False)])
+
+
+@pytest.mark.parametrize(
+    ("names", "split", "pictures"),
+    [(("d0", "d1"), False, ()), (("first0", "last0"), True, ()), (("e0", "d0"), False, ("AAAA",))],
+)
+async def test_what_the_proxy_itself_lacks_is_said_and_blames_no_engine(
+    names: tuple[str, ...], split: bool, pictures: tuple[str, ...]
+) -> None:
+    scripts = {name: [broken(Cause.LOCAL)] * 2 for name in names}
+    b = bench(*map(member, names), split=split, scripts=scripts, policy=EncoderFailurePolicy.FAIL)
+    with pytest.raises(ExhaustedError) as error:
+        await b.exchange.answer(arrival(*pictures))
+    assert (error.value.status, error.value.error_code) == (503, "proxy_exhausted")
+    assert (b.load.counts(), b.exchange.health.calm()) == ({}, True)

@@ -10,6 +10,7 @@ from epd.proxy.transport import Cause
 from unit.proxy.engines import Engines, broken, document, member
 
 OK, SLOW, DEAD, ILL = document({}), broken(Cause.DISCONNECTED), broken(Cause.REFUSED), document({}, 503)
+OURS = broken(Cause.LOCAL)
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,7 @@ OK, SLOW, DEAD, ILL = document({}), broken(Cause.DISCONNECTED), broken(Cause.REF
         ([OK, SLOW, OK], [True, True, True]),
         ([OK, SLOW, SLOW, OK], [True, True, False, True]),
         ([OK, DEAD, OK], [True, False, True]),
+        ([OURS, OK, OURS, OURS, SLOW, OURS, SLOW], [False, True, True, True, True, True, False]),
         ([OK, ILL, OK], [True, False, True]),
     ],
 )
