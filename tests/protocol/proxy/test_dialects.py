@@ -163,7 +163,14 @@ async def test_a_stored_response_is_asked_of_the_engine_that_made_it() -> None:
             for method, path in (("GET", f"{target}?stream=false"), ("POST", f"{target}/cancel"), ("DELETE", target)):
                 async with served.http.request(method, path) as answer:
                     assert (answer.status, answer.headers["x-epd-prefill"]) == (200, maker.name)
-            assert maker.paths == [f"{target}?stream=false", f"{target}/cancel", target]
+            async with served.http.head(target) as answer:
+                # the engine is asked as for GET
+                assert (answer.status, int(answer.headers["content-length"]) > 0, await answer.read()) == (
+                    200,
+                    True,
+                    b"",
+                )
+            assert maker.paths == [f"{target}?stream=false", f"{target}/cancel", target, target]
             assert (await created(served, previous_response_id=response["id"]))["by"] == maker.name
 
 
