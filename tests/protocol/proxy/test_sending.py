@@ -157,6 +157,39 @@ def test_a_client_that_resets_leaves_no_turn_behind(loop: str) -> None:
     assert [turn.head.path for turn in recorder.turns if len(turn.ends) != 1] == []
 
 
+async def run_ahead(requests: int) -> tuple[int, int]:
+    """Bytes of refusals in memory when the proxy reads no more, and how many refusals come once they are read."""
+
+    def begins(turn: RecordedTurn) -> None:
+        raise NotFoundError("no" * 100)
+
+    listener = Listener(Recorder(begins=begins))
+    await listener.listen("127.0.0.1", 0)
+    host, _, port = listener.addresses[0].rpartition(":")
+    # a small limit, so that the client's own loop does not read for it
+    reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+    writer.write(b"GET / HTTP/1.1\r\nHost: p\r\n\r\n" * requests)
+    writer.write_eof()
+    async with asyncio.timeout(30):
+        while not any(connection._paused for connection in listener._connections):  # noqa: ASYNC110 - there is no Event
+            await asyncio.sleep(0.001)
+        [connection] = listener._connections
+        waiting = connection._transport.get_write_buffer_size()
+        received = await reader.read()
+    writer.close()
+    await listener.close(1)
+    return waiting, received.count(b"HTTP/1.1 404 ")
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_refusals_wait_for_their_client(loop: str) -> None:
+    requests = 20_000
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        waiting, refusals = runner.run(run_ahead(requests))
+    assert 0 < waiting < 1 << 17
+    assert refusals == requests
+
+
 async def hang_up_on_a_stream() -> list[str]:
     calls: list[str] = []
 
