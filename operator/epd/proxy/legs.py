@@ -19,13 +19,11 @@ from epd.proxy.fetching import fetch
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member
 from epd.proxy.prefill import NOBODY, Arrival, Attempt, PrefillSide, passed_on
-from epd.proxy.requests import CHAT_PATH, COMPLETIONS_PATH
+from epd.proxy.requests import CHAT_PATH
 from epd.proxy.rotation import Rotation
+from epd.proxy.routes import TWO_LEGS
 from epd.proxy.transfers import strip_answer
 from epd.proxy.transport import Body, Call, Cause, Reply, Transport, TransportError
-
-TWO_LEGS: Final = frozenset({CHAT_PATH, COMPLETIONS_PATH})
-"""Routes whose bodies end after one token by `max_tokens`. Of others the engine that answers prefills by itself."""
 
 _DROPPED: Final = ("stream_options", "min_tokens")
 """Fields that are refused beside those that end an answer after one token."""
