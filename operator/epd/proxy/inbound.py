@@ -12,6 +12,8 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, cast
 
+from epd.proxy.alarm import Alarm
+from epd.proxy.closing import Closing
 from epd.proxy.errors import ProxyError, RequestTimeoutError, SlowRequestError
 from epd.proxy.framing import CONTINUE
 from epd.proxy.handler import Handler, Turn
@@ -35,14 +37,10 @@ READ_AHEAD: Final = 64 << 10
 """Bytes of later requests that wait while one is answered; beyond it the client's socket is not read."""
 SWALLOW_LIMIT: Final = 64 << 10
 """Bytes of a refused request's body that are read and dropped so that the connection can be used again."""
-LINGER_LIMIT: Final = 16 << 20
-"""Bytes that are dropped before a close: a socket closed with unread bytes is reset, and its last answer is lost."""
-LINGER_SECONDS: Final = 5.0
-"""How long that may take; NGINX's lingering_timeout."""
+SWALLOW_SECONDS: Final = 5.0
+"""How long that may take."""
 PROBE_SECONDS: Final = 0.1
 """First pause between probes of a half-closed client; each is twice as long as the last, up to 100 times this one."""
-CLOCK_SECONDS: Final = 0.001
-"""By how much the loop's clock may be behind: uvloop counts milliseconds."""
 
 
 class _Stage(Enum):
@@ -68,21 +66,19 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        *("_close", "_consuming", "_due", "_eof", "_expects", "_handler", "_linger_left", "_loop", "_on_lost"),
         *(
+            "_alarm",
+            "_close",
+            "_closing",
+            "_consuming",
+            "_eof",
+            "_expects",
+            "_handler",
+            "_loop",
+            "_on_lost",
             "_on_made",
-            "_paused",
-            "_probe",
-            "_quit",
-            "_reader",
-            "_rest",
-            "_sender",
-            "_stage",
-            "_task",
-            "_timer",
-            "_timer_at",
         ),
-        *("_transport", "_turn", "_until"),
+        *("_paused", "_probe", "_quit", "_reader", "_rest", "_sender", "_stage", "_task", "_transport", "_turn"),
     )
     _transport: asyncio.Transport
     _sender: ReplySender
@@ -99,24 +95,21 @@ class Connection(asyncio.Protocol):
         self._rest = b""
         """What has come and is not taken: part of a head, or requests that wait."""
         self._consuming = self._paused = self._eof = self._close = self._expects = False
-        self._linger_left = LINGER_LIMIT
+        self._closing: Closing | None = None
         self._turn: Turn | None = None
         self._task: asyncio.Task[None] | None = None
         self._quit = False
         """Whether it was this side that broke off."""
-        self._until = 0.0
-        """When a client has to have read its reply."""
-        self._due = self._timer_at = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._loop, self._look)
+        """Its `due` is when to look what has become of the connection."""
         self._probe: asyncio.TimerHandle | None = None
 
     @property
     def unread(self) -> bool:
         """Whether part of a reply waits for its client to read."""
-        if self._transport.get_write_buffer_size() > 0:
-            return True
-        # of the buffers of TLS not all are counted, but the client has to read them before it agrees to the end
-        return self._stage is _LINGERING and not self._transport.can_write_eof()
+        if self._closing is not None:
+            return self._closing.unread
+        return self._transport.get_write_buffer_size() > 0
 
     def close_idle(self) -> None:
         """Close, if no request has begun; a request that has gets its reply first."""
@@ -135,15 +128,15 @@ class Connection(asyncio.Protocol):
         # uvloop's are none by inheritance
         self._transport = cast(asyncio.Transport, transport)
         self._sender = ReplySender(self._transport, self._sent)
-        self._set_due(time.monotonic() + IDLE_SECONDS)
+        self._alarm.set(time.monotonic() + IDLE_SECONDS)
         self._on_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - who broke off is known by other means
         """The connection is gone."""
         self._stage = _CLOSED
-        for timer in (self._timer, self._probe):
-            if timer is not None:
-                timer.cancel()
+        self._alarm.cancel()
+        if self._probe is not None:
+            self._probe.cancel()
         self._rest = b""
         if self._task is not None:
             # the turn ends when it has let go of everything
@@ -161,10 +154,8 @@ class Connection(asyncio.Protocol):
             self._rest += data
             if len(self._rest) > READ_AHEAD:
                 self._hold()
-        elif self._stage is _LINGERING:
-            self._linger_left -= len(data)
-            if self._linger_left < 0:
-                self._transport.abort()
+        elif self._closing is not None:
+            self._closing.drop(len(data))
 
     def eof_received(self) -> bool:
         """The client sends no more. Says whether to keep the other direction, for a reply that is on its way."""
@@ -184,7 +175,7 @@ class Connection(asyncio.Protocol):
         self._sender.resume()
         if self._stage is _READING and self._paused and not self._consuming:
             if not self._reader.in_body:
-                self._set_due(time.monotonic() + IDLE_SECONDS)
+                self._alarm.set(time.monotonic() + IDLE_SECONDS)
             self._go_on()
 
     # requests
@@ -208,7 +199,7 @@ class Connection(asyncio.Protocol):
         self._rest = data[at:] if self._stage is _READING or self._stage is _BUSY else b""
         if self._stage is _READING and not self._sender.writable and not self._paused:
             self._hold()
-            self._set_due(time.monotonic() + BODY_SECONDS)
+            self._alarm.set(time.monotonic() + BODY_SECONDS)
 
     def head_read(self, head: Head, *, more: bool) -> None:
         """A request begins."""
@@ -221,7 +212,7 @@ class Connection(asyncio.Protocol):
             self._refuse(error)
             return
         if head.length != 0:
-            self._set_due(min(turn.deadline, time.monotonic() + BODY_SECONDS))
+            self._alarm.set(min(turn.deadline, time.monotonic() + BODY_SECONDS))
             if self._expects:
                 self._expects = False
                 self._transport.write(CONTINUE)
@@ -238,7 +229,7 @@ class Connection(asyncio.Protocol):
             self._refuse(error)
             return
         if self._reader.left != 0:
-            self._set_due(min(turn.deadline, time.monotonic() + BODY_SECONDS))
+            self._alarm.set(min(turn.deadline, time.monotonic() + BODY_SECONDS))
 
     def body_complete(self) -> None:
         """It is whole: have it answered, unless it was refused."""
@@ -248,16 +239,15 @@ class Connection(asyncio.Protocol):
             self._next()
             return
         self._stage = _BUSY
-        self._until = self._turn.deadline + GRACE_SECONDS
-        self._set_due(self._until)
+        self._alarm.set(self._turn.deadline + GRACE_SECONDS)
         self._task = self._loop.create_task(self._answer(self._turn))
         self._task.add_done_callback(self._answered)
 
     def _head_goes_on(self) -> None:
         due = time.monotonic() + HEAD_SECONDS
         # from its first byte, so what comes later moves nothing
-        if not self._reader.in_body and due < self._due:
-            self._set_due(due)
+        if not self._reader.in_body and due < self._alarm.due:
+            self._alarm.set(due)
 
     async def _answer(self, turn: Turn) -> None:
         try:
@@ -295,10 +285,9 @@ class Connection(asyncio.Protocol):
         self._sender.refuse(reply, bodiless=turn is not None and turn.head.method == "HEAD", close=self._close)
         self._end_turn(left=False)
         if self._close:
-            self._until = time.monotonic() + BODY_SECONDS
-            self._linger(whole=in_step and left == 0)
+            self._linger(whole=in_step and left == 0, until=time.monotonic() + BODY_SECONDS)
         else:
-            self._set_due(time.monotonic() + LINGER_SECONDS)
+            self._alarm.set(time.monotonic() + SWALLOW_SECONDS)
 
     def _closes(self, turn: Turn) -> bool:
         return not turn.head.persistent or self._handler.draining
@@ -307,7 +296,8 @@ class Connection(asyncio.Protocol):
         """The reply is out."""
         self._end_turn(left=False)
         if self._close:
-            self._linger(whole=True)
+            # the client has as long to read the rest as it had to read all
+            self._linger(whole=True, until=self._alarm.due)
         else:
             self._next()
 
@@ -319,7 +309,7 @@ class Connection(asyncio.Protocol):
     def _next(self) -> None:
         """Turn to the next request, which may be there already."""
         self._stage = _READING
-        self._set_due(time.monotonic() + IDLE_SECONDS)
+        self._alarm.set(time.monotonic() + IDLE_SECONDS)
         # the loop that called goes on by itself
         if not self._consuming:
             self._go_on()
@@ -339,21 +329,15 @@ class Connection(asyncio.Protocol):
             # a client that leaves is noticed by reading alone
             self._read_on()
 
-    def _linger(self, *, whole: bool) -> None:
-        """Close once the client has seen the reply: bytes that come after a close reset the connection.
-
-        `whole`: its request was, so that it has nothing on the way.
-        """
+    def _linger(self, *, whole: bool, until: float) -> None:
+        """Close once the client has read the reply. `whole`: its request was; `until`: when it has to have read it."""
         self._stage = _LINGERING
         self._rest = b""
-        if self._eof or (whole and not self._transport.can_write_eof()):
-            # TLS has no half-closed connections in asyncio, whose own `close` lets the client read all
-            self._transport.close()
-            return
-        self._set_due(time.monotonic() + LINGER_SECONDS)
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
-        self._read_on()
+        self._closing = Closing(self._transport, until=until)
+        due = self._closing.begin(whole=whole, eof=self._eof)
+        if due is not None and self._stage is _LINGERING:
+            self._alarm.set(due)
+            self._read_on()
 
     def _hold(self) -> None:
         if not self._paused:
@@ -367,24 +351,13 @@ class Connection(asyncio.Protocol):
 
     # time
 
-    def _set_due(self, due: float) -> None:
-        """Look at `due` what has become of the connection. A timer that runs out before is left alone: mostly there is
-        nothing to be done then but to set the next."""
-        self._due = due
-        if self._timer is None or due < self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = due
-            self._timer = self._loop.call_at(due, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        now = time.monotonic() + CLOCK_SECONDS
+    def _look(self, now: float) -> None:
+        """What was due has not come."""
         turn = self._turn
-        if now < self._due:
-            self._set_due(self._due)
-        elif self._stage is _LINGERING:
-            self._lingered(now)
+        if self._closing is not None:
+            due = self._closing.look(now)
+            if due is not None:
+                self._alarm.set(due)
         elif self._stage is _BUSY or not self._sender.writable or (self._reader.in_body and turn is None):
             # a client that does not read, or send what it announced, must not keep its place for ever
             self.abort()
@@ -397,14 +370,6 @@ class Connection(asyncio.Protocol):
             self._refuse(SlowRequestError(f"the head did not arrive within {HEAD_SECONDS:g} s"), in_step=False)
         else:
             self._transport.close()
-
-    def _lingered(self, now: float) -> None:
-        if not self._transport.can_write_eof():
-            self._transport.close()
-        elif self.unread and now < self._until:
-            self._set_due(min(now + LINGER_SECONDS, self._until))
-        else:
-            self.abort()
 
     def _ask_whether_it_listens(self, pause: float) -> None:
         """A client that sends no more may have left altogether, which looks the same until it is sent something."""

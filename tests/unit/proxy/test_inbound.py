@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from epd.proxy import inbound
+from epd.proxy import closing, inbound
+from epd.proxy.closing import LINGER_LIMIT
 from epd.proxy.errors import BodyTooLargeError, NotFoundError
 from epd.proxy.framing import CONTINUE, LAST_CHUNK, chunk
-from epd.proxy.inbound import LINGER_LIMIT, READ_AHEAD, SWALLOW_LIMIT
+from epd.proxy.inbound import READ_AHEAD, SWALLOW_LIMIT
 from epd.proxy.transport import Cause, Reply, Sink, TransportError
 from unit.proxy.recorder import RecordedTurn, Recorder, Wire, answers_ok, ok, statuses
 
@@ -453,8 +454,9 @@ async def test_a_half_closed_client_of_a_stream_is_sent_comments(monkeypatch: py
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("IDLE_SECONDS", "HEAD_SECONDS", "BODY_SECONDS", "GRACE_SECONDS", "LINGER_SECONDS"):
+    for name in ("IDLE_SECONDS", "HEAD_SECONDS", "BODY_SECONDS", "GRACE_SECONDS", "SWALLOW_SECONDS"):
         monkeypatch.setattr(inbound, name, 0.02)
+    monkeypatch.setattr(closing, "LINGER_SECONDS", 0.02)
 
 
 async def over(wire: Wire, state: str) -> list[int]:
