@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from epd.proxy.errors import (
 )
 from epd.proxy.health import State
 from epd.proxy.settings import EncoderFailurePolicy, Limits
+from epd.proxy.stored import new_id
 from epd.proxy.transport import Cause
 from unit.proxy.engines import (
     CONTENT,
@@ -568,3 +570,13 @@ async def test_what_the_proxy_itself_lacks_is_said_and_blames_no_engine(
         await b.exchange.answer(arrival(*pictures))
     assert (error.value.status, error.value.error_code) == (503, "proxy_exhausted")
     assert (b.load.counts(), b.exchange.health.calm()) == ({}, True)
+
+
+async def test_the_engine_that_made_a_response_is_told_what_encoders_announce() -> None:
+    b = bench(E0, D0, D1, connector=Connector.HOST_MEMORY)
+    b.load.begin("d1")
+    request = arrival("AAAA")
+    request = replace(request, request=replace(request.request, previous_response_id=new_id("d1")))
+    reply = await b.exchange.answer(request)
+    [(name, body)] = b.engines.calls[1:]
+    assert (reply.status, name, "ec_transfer_params" in body) == (200, "d1", True)

@@ -40,15 +40,15 @@ async def test_an_answer_is_passed_on() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "times"),
-    [(REFUSED, 1), (CUT, 2), (document({}, 500), None), (document({}, 404), None), (HANG, 2)],
+    [(REFUSED, 1), (CUT, 2), (document({}, 500), 5), (document({}, 404), None), (HANG, 2)],
 )
 async def test_failures_speak_against_an_engine(
     answer: Any, times: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(models, "MODELS_SECONDS", 0.01)
-    b = bench(D0, scripts={"d0": [answer] * 4})
+    b = bench(D0, scripts={"d0": [answer] * 6})
     asked = 0
-    while b.exchange.health.state("d0") is State.HEALTHY and asked < 4:
+    while b.exchange.health.state("d0") is State.HEALTHY and asked < 6:
         await asyncio.gather(b.exchange.models(headers={}), return_exceptions=True)
         asked += 1
     assert (asked if b.exchange.health.state("d0") is not State.HEALTHY else None) == times
@@ -61,6 +61,19 @@ async def test_successes_speak_for_an_engine(answer: Any, healthy: bool) -> None
     for _ in range(3):
         await asyncio.gather(b.exchange.models(headers={}), return_exceptions=True)
     assert (b.exchange.health.state("d0") is State.HEALTHY) == healthy
+
+
+async def test_a_list_is_the_trial_of_an_engine_that_failed_of_one() -> None:
+    b = bench(D0, scripts={"d0": [REFUSED, HANG]})
+    health, now = b.exchange.health, [1000.0]
+    health._clock = lambda: now[0]
+    await asyncio.gather(b.exchange.models(headers={}), return_exceptions=True)
+    now[0] += 1
+    assert health.admits("d0")
+    task = asyncio.create_task(b.exchange.models(headers={}))
+    await until_called(b.engines, 2)
+    assert not health.admits("d0")
+    task.cancel()
 
 
 async def test_a_list_does_not_speak_for_an_engine_that_fails_of_requests() -> None:
