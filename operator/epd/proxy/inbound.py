@@ -255,9 +255,9 @@ class Connection(asyncio.Protocol):
         finally:
             self._task = None
         if self._stage is _BUSY:
+            self._close = self._closes(turn)
+            # HTTP/1.0 has no chunks: its streams end with the connection, which never persists
             chunked = turn.head.minor == 1
-            # HTTP/1.0 has no chunks: its streams end with the connection
-            self._close = self._closes(turn) or not (chunked or reply.stream is None)
             self._sender.send(reply, bodiless=turn.head.method == "HEAD", chunked=chunked, close=self._close)
         elif reply.stream is not None:
             # the client left while the reply was on its way here

@@ -1,0 +1,199 @@
+"""The flags of `epd-proxy`, grouped as `--help` shows them. Never decides whether they fit together."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from epd.api.names import Role
+from epd.proxy.connectors import Connector
+from epd.proxy.identifiers import HashAlgorithm
+from epd.proxy.routes import OPENABLE
+from epd.proxy.settings import (
+    Drain,
+    EncoderFailurePolicy,
+    Limits,
+    parse_bytes,
+    parse_domains,
+    parse_duration,
+    parse_origins,
+    parse_roles,
+)
+
+T = TypeVar("T")
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add all."""
+    _add_members(parser)
+    _add_ports(parser)
+    _add_policy(parser)
+    _add_limits(parser)
+    _add_media(parser)
+
+
+def _add_members(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("engines found by watching pods")
+    group.add_argument("--namespace", default="", metavar="NS", help="namespace of the pods")
+    group.add_argument("--epd", default="", metavar="NAME", help="name of the EPDDeployment (label epd.dev/name)")
+    group.add_argument(
+        "--roles",
+        type=_typed(parse_roles),
+        default=frozenset({Role.ENCODE, Role.PREFILL_DECODE}),
+        metavar="ROLES",
+        help="roles of the topology: encode,prefill-decode (default), prefill-decode (aggregated), or either with "
+        "prefill,decode in place of prefill-decode",
+    )
+    group = parser.add_argument_group("engines given by flag")
+    servers = "comma-separated base URLs"
+    group.add_argument("--encode-servers-urls", default="", metavar="URLS", help=f"encoders, {servers}")
+    group.add_argument(
+        "--prefill-servers-urls",
+        default="",
+        metavar="URLS",
+        help='prefill engines, or "disable", "none" or empty where those that decode do both',
+    )
+    group.add_argument("--decode-servers-urls", default="", metavar="URLS", help=f"engines that answer, {servers}")
+    # of vLLM's script; it may only say what this proxy does anyway
+    group.add_argument("--decode-retries", type=int, choices=(1,), default=1, help="as always: one")
+
+
+def _add_ports(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("process")
+    every_address = "0.0.0.0"  # noqa: S104 - a pod's ports are reached from outside the pod
+    group.add_argument("--host", default=every_address, help="address of both ports (default %(default)s)")
+    group.add_argument("--port", type=int, default=8000, help="data port (default %(default)s)")
+    group.add_argument("--admin-port", type=int, default=9090, help="health, metrics, topology (default %(default)s)")
+    group.add_argument("--uds", type=Path, metavar="PATH", help="unix socket for the data port, in place of TCP")
+    group.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain of the data port, in PEM")
+    group.add_argument("--tls-key", type=Path, metavar="FILE", help="its key; both are read again when they change")
+    group.add_argument(
+        "--allowed-origins",
+        type=_typed(parse_origins),
+        default=frozenset(),
+        metavar="ORIGINS",
+        help='comma-separated origins of web pages that may read answers, "*" for any (default: none)',
+    )
+    group.add_argument(
+        "--open-route",
+        action="append",
+        choices=sorted(OPENABLE),
+        default=[],
+        dest="opened_routes",
+        help="serve a route that is closed by default; may be given more than once",
+    )
+    group.add_argument("--suspended", action="store_true", help='answer every request with 503 "suspended"')
+    _duration(group, "--drain-delay", Drain().delay_seconds, "accept requests for this long after SIGTERM")
+    _duration(group, "--drain-timeout", Drain().timeout_seconds, "then let requests end for this long")
+    group.add_argument(
+        "--debug", "--log-requests", action="store_true", help="log more, errors of single requests among it"
+    )
+
+
+def _add_policy(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("policy")
+    group.add_argument(
+        "--encoder-failure-policy",
+        type=EncoderFailurePolicy,
+        choices=list(EncoderFailurePolicy),
+        default=EncoderFailurePolicy.FALLBACK,
+        help="after a retry: the prefill side encodes, or 503 (default %(default)s)",
+    )
+    switch = group.add_mutually_exclusive_group()
+    switch.add_argument(
+        "--rewrite",
+        action="store_true",
+        help="send the encoder's metadata instead of media to the prefill side; needs vLLM 0.30 and a connector that "
+        "survives missing entries, which ECExampleConnector does not (default: media are sent too)",
+    )
+    switch.add_argument("--no-rewrite", action="store_false", dest="rewrite", help="the default, unlike vLLM's script")
+    group.add_argument(
+        "--connector",
+        type=Connector,
+        choices=list(Connector),
+        default=Connector.EXAMPLE,
+        help="how embeddings reach the prefill side, and so what requests may share (default %(default)s)",
+    )
+    group.add_argument(
+        "--hint-seconds",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="no item is encoded again within S seconds, in which the store must keep it; for --connector Managed "
+        "(default 0: all are)",
+    )
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    group, limits = parser.add_argument_group("limits"), Limits()
+    _duration(group, "--request-timeout", limits.request_seconds, "longest request, from arrival to its last byte")
+    _duration(group, "--encode-timeout", limits.encode_seconds, "longest attempt of one encoder")
+    _duration(group, "--idle-timeout", limits.idle_seconds, "longest silence within a stream")
+    _count(group, "--max-in-flight", limits.max_in_flight, "requests in flight, then 429")
+    _count(
+        group,
+        "--max-in-flight-per-engine",
+        limits.max_in_flight_per_engine,
+        "requests in flight at one engine of the prefill side, then others wait; 0 for any number",
+        least=0,
+    )
+    _count(group, "--queue", limits.queue, "requests that wait for an engine with room, then 429", least=0)
+    _duration(group, "--queue-timeout", limits.queue_seconds, "longest wait for an engine with room, then 503")
+    _count(
+        group, "--max-fallback-encodes", limits.max_fallback_encodes, "fallback requests at a time, then 503", least=0
+    )
+
+
+def _add_media(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("media")
+    group.add_argument(
+        "--hash-algorithm",
+        type=HashAlgorithm,
+        choices=list(HashAlgorithm),
+        default=HashAlgorithm.BLAKE3,
+        help="hash of identifiers (default %(default)s)",
+    )
+    group.add_argument("--salt", default="", help="changes every identifier")
+    group.add_argument(
+        "--allowed-media-domains",
+        type=parse_domains,
+        default=frozenset(),
+        metavar="HOSTS",
+        help='hosts of media URLs; "*" for any public one (default: only data: URLs)',
+    )
+    group.add_argument(
+        "--max-body-size",
+        type=_typed(parse_bytes),
+        default=Limits().max_body_bytes,
+        metavar="SIZE",
+        help="largest body, then 413 (default 64Mi)",
+    )
+
+
+def _typed(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """Make argparse show the message of a ValueError instead of a word of its own."""
+
+    def convert(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert
+
+
+def _duration(group: argparse._ArgumentGroup, flag: str, default: float, text: str) -> None:
+    group.add_argument(
+        flag, type=_typed(parse_duration), default=default, metavar="TIME", help=f"{text} (default {default:g}s)"
+    )
+
+
+def _count(group: argparse._ArgumentGroup, flag: str, default: int, text: str, *, least: int = 1) -> None:
+    def parse(value: str) -> int:
+        if (number := int(value)) < least:
+            raise ValueError(f"must be at least {least}")
+        return number
+
+    group.add_argument(flag, type=_typed(parse), default=default, metavar="N", help=f"{text} (default %(default)s)")
