@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from epd.proxy.attempts import ENGINES_AT_RISK
-from epd.proxy.errors import UnavailableError
+from epd.proxy.errors import ExhaustedError, UnavailableError
 from epd.proxy.fetching import fetch
 from epd.proxy.pods import Member
 from epd.proxy.prefill import passed_on
@@ -57,6 +57,8 @@ class Models:
                 answer = await fetch(self._transport, call)
         except (TransportError, TimeoutError) as error:
             cause = error.cause if isinstance(error, TransportError) else Cause.TIMEOUT
+            if cause is Cause.LOCAL:
+                raise ExhaustedError from error
             self._doubt(member, cause)
             return None
         finally:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from epd.proxy import models
-from epd.proxy.errors import OverloadedError, UnavailableError
+from epd.proxy.errors import ExhaustedError, OverloadedError, UnavailableError
 from epd.proxy.health import State
 from epd.proxy.settings import Limits
 from epd.proxy.transport import Cause
@@ -61,6 +61,13 @@ async def test_successes_speak_for_an_engine(answer: Any, healthy: bool) -> None
     for _ in range(3):
         await asyncio.gather(b.exchange.models(headers={}), return_exceptions=True)
     assert (b.exchange.health.state("d0") is State.HEALTHY) == healthy
+
+
+async def test_a_proxy_that_can_connect_to_nobody_says_so() -> None:
+    b = bench(D0, D1, scripts={name: [broken(Cause.LOCAL)] for name in ("d0", "d1")})
+    with pytest.raises(ExhaustedError):
+        await b.exchange.models(headers={})
+    assert (len(b.engines.calls), b.load.counts()) == (1, {})
 
 
 async def test_a_list_is_the_trial_of_an_engine_that_failed_of_one() -> None:
