@@ -94,14 +94,21 @@ def play_all(start: int, end: int, *, processes: int = PROCESSES) -> Summary:
     summary, began = Summary(), time.monotonic()
     chunks = [(first, min(end, first + CHUNK)) for first in range(start, end, CHUNK)]
     running: list[subprocess.Popen[bytes]] = []
-    while chunks or running:
-        while chunks and len(running) < processes:
-            running.append(spawn(*chunks.pop(0)))
-        process = running.pop(0)
-        out, _ = process.communicate()
-        if process.returncode not in (0, 1):
-            raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
-        summary.add(json.loads(out))
+    try:
+        while chunks or running:
+            while chunks and len(running) < processes:
+                running.append(spawn(*chunks.pop(0)))
+            process = running.pop(0)
+            out, _ = process.communicate()
+            if process.returncode not in (0, 1):
+                raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
+            summary.add(json.loads(out))
+            print(f"... {summary.seeds} seeds, {len(summary.violations)} violations", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        # a run of hours says what it has found by now
+        for process in running:
+            process.terminate()
+            process.wait()
     summary.seconds = time.monotonic() - began
     return summary
 
