@@ -67,6 +67,10 @@ class Managed:
         )
 
     def _witness(self, files: Files, operation: str, parent: Inode | None, name: str, inode: Inode) -> None:
+        if operation == "create":
+            self.process.facts.setdefault("created", set()).add(inode)
+        if operation == "unlink":
+            self.world.oracle.engine_unlinks(self.process, parent, name, inode)
         if operation == "replace":  # a bad entry, whatever it is, is replaced by a good one
             self.world.oracle.foreign.pop(inode, None)
         if operation == "renamed":

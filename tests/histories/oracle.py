@@ -113,7 +113,7 @@ class Oracle:
     def _change(self, process: Process, operation: str, parent: Inode | None, name: str, inode: Inode) -> None:
         what = f"{process.name} {operation} {name!r}"
         place = None if parent is None else self.place(parent)
-        is_pin = operation == "unlink" and inode.nlink > 1 and (place or ())[:2] == (layout.HOUSEKEEPING, layout.PINS)
+        is_pin = operation == "unlink" and self._is_pin(place, inode)
         self.check(2, is_pin or inode not in self.foreign, lambda: f"{what}: {self.foreign[inode]}")
         if operation == "create":
             process.facts.setdefault("created", set()).add(inode)
@@ -134,6 +134,22 @@ class Oracle:
             self._in_housekeeping(process, operation, place[1:], parent, name, inode)
         else:
             self._in_version(process, operation, place, parent, name, inode)
+
+    def engine_unlinks(self, process: Process, parent: Inode | None, name: str, inode: Inode) -> None:
+        """Judge what an engine removes: only pins, and temporary files that it made itself, wherever they are now.
+
+        Whoever moves a directory away while an engine writes in it moves the engine's temporary file too. That stays
+        the engine's to remove, through a link that was put in the directory's place, and nobody else's.
+        """
+        if name.startswith(layout.TEMPORARY_PREFIX) and inode in process.facts.get("created", ()):
+            self.foreign.pop(inode, None)
+        is_pin = parent is not None and self._is_pin(self.place(parent), inode)
+        holds = is_pin or inode not in self.foreign
+        self.check(2, holds, lambda: f"{process.name} unlinks {name!r}: {self.foreign[inode]}")
+
+    @staticmethod
+    def _is_pin(place: tuple[str, ...] | None, inode: Inode) -> bool:
+        return inode.nlink > 1 and (place or ())[:2] == (layout.HOUSEKEEPING, layout.PINS)
 
     def _in_root(self, process: Process, operation: str, name: str, inode: Inode) -> None:
         if name == layout.HOUSEKEEPING and operation in ("mkdir", "utime"):
