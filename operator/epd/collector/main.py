@@ -11,11 +11,10 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from epd import __version__
 from epd.api import names
-from epd.api.quantity import duration_seconds
 from epd.collector import metrics, plan
 from epd.collector.apiserver import ApiServer
 from epd.collector.asking import Asker
@@ -27,8 +26,8 @@ from epd.collector.result import PassResult
 from epd.collector.seen import Root
 from epd.collector.server import Page, Server, text
 from epd.collector.tally import Tally
+from epd.flags import add_duration, typed
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _EXAMPLES: Final = """examples:
@@ -111,16 +110,10 @@ def _add_server(group: argparse._ArgumentGroup) -> None:
 def _add_process(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--host", default="", help="address of the port (default: every one)")
     group.add_argument("--port", type=int, default=names.COLLECTOR_PORT, help="default %(default)s")
-    group.add_argument(
-        "--interval",
-        type=_typed(_interval),
-        default=INTERVAL_SECONDS,
-        metavar="TIME",
-        help=f"between two passes (default {INTERVAL_SECONDS:g}s)",
-    )
+    add_duration(group, "--interval", INTERVAL_SECONDS, "between two passes")
     group.add_argument(
         "--deletions-per-second",
-        type=_typed(_rate),
+        type=typed(_rate),
         default=DELETIONS_PER_SECOND,
         metavar="N",
         help="at most (default %(default)g)",
@@ -237,28 +230,10 @@ def _collection(arguments: argparse.Namespace, asker: Asker, *, stopping: Callab
     )
 
 
-def _interval(text: str) -> float:
-    if not (seconds := duration_seconds(text)):
-        raise ValueError("must be at least 1s")
-    return seconds
-
-
 def _rate(text: str) -> float:
     if not (rate := float(text)) > 0:
         raise ValueError("must be above 0")
     return rate
-
-
-def _typed(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """Make argparse show the message of a ValueError instead of a word of its own."""
-
-    def convert(text: str) -> T:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return convert
 
 
 if __name__ == "__main__":

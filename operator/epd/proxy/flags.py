@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from epd.api.names import Role
+from epd.flags import add_count, add_duration, typed
 from epd.proxy.connectors import Connector
 from epd.proxy.identifiers import HashAlgorithm
 from epd.proxy.routes import OPENABLE
@@ -17,12 +16,9 @@ from epd.proxy.settings import (
     Limits,
     parse_bytes,
     parse_domains,
-    parse_duration,
     parse_origins,
     parse_roles,
 )
-
-T = TypeVar("T")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +36,7 @@ def _add_members(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--epd", default="", metavar="NAME", help="name of the EPDDeployment (label epd.dev/name)")
     group.add_argument(
         "--roles",
-        type=_typed(parse_roles),
+        type=typed(parse_roles),
         default=frozenset({Role.ENCODE, Role.PREFILL_DECODE}),
         metavar="ROLES",
         help="roles of the topology: encode,prefill-decode (default), prefill-decode (aggregated), or either with "
@@ -71,7 +67,7 @@ def _add_ports(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tls-key", type=Path, metavar="FILE", help="its key; both are read again when they change")
     group.add_argument(
         "--allowed-origins",
-        type=_typed(parse_origins),
+        type=typed(parse_origins),
         default=frozenset(),
         metavar="ORIGINS",
         help='comma-separated origins of web pages that may read answers, "*" for any (default: none)',
@@ -85,8 +81,8 @@ def _add_ports(parser: argparse.ArgumentParser) -> None:
         help="serve a route that is closed by default; may be given more than once",
     )
     group.add_argument("--suspended", action="store_true", help='answer every request with 503 "suspended"')
-    _duration(group, "--drain-delay", Drain().delay_seconds, "accept requests for this long after SIGTERM")
-    _duration(group, "--drain-timeout", Drain().timeout_seconds, "then let requests end for this long")
+    add_duration(group, "--drain-delay", Drain().delay_seconds, "accept requests for this long after SIGTERM")
+    add_duration(group, "--drain-timeout", Drain().timeout_seconds, "then let requests end for this long")
     group.add_argument(
         "--debug", "--log-requests", action="store_true", help="log more, errors of single requests among it"
     )
@@ -128,20 +124,20 @@ def _add_policy(parser: argparse.ArgumentParser) -> None:
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     group, limits = parser.add_argument_group("limits"), Limits()
-    _duration(group, "--request-timeout", limits.request_seconds, "longest request, from arrival to its last byte")
-    _duration(group, "--encode-timeout", limits.encode_seconds, "longest attempt of one encoder")
-    _duration(group, "--idle-timeout", limits.idle_seconds, "longest silence within a stream")
-    _count(group, "--max-in-flight", limits.max_in_flight, "requests in flight, then 429")
-    _count(
+    add_duration(group, "--request-timeout", limits.request_seconds, "longest request, from arrival to its last byte")
+    add_duration(group, "--encode-timeout", limits.encode_seconds, "longest attempt of one encoder")
+    add_duration(group, "--idle-timeout", limits.idle_seconds, "longest silence within a stream")
+    add_count(group, "--max-in-flight", limits.max_in_flight, "requests in flight, then 429")
+    add_count(
         group,
         "--max-in-flight-per-engine",
         limits.max_in_flight_per_engine,
         "requests in flight at one engine of the prefill side, then others wait; 0 for any number",
         least=0,
     )
-    _count(group, "--queue", limits.queue, "requests that wait for an engine with room, then 429", least=0)
-    _duration(group, "--queue-timeout", limits.queue_seconds, "longest wait for an engine with room, then 503")
-    _count(
+    add_count(group, "--queue", limits.queue, "requests that wait for an engine with room, then 429", least=0)
+    add_duration(group, "--queue-timeout", limits.queue_seconds, "longest wait for an engine with room, then 503")
+    add_count(
         group, "--max-fallback-encodes", limits.max_fallback_encodes, "fallback requests at a time, then 503", least=0
     )
 
@@ -165,35 +161,8 @@ def _add_media(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--max-body-size",
-        type=_typed(parse_bytes),
+        type=typed(parse_bytes),
         default=Limits().max_body_bytes,
         metavar="SIZE",
         help="largest body, then 413 (default 64Mi)",
     )
-
-
-def _typed(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """Make argparse show the message of a ValueError instead of a word of its own."""
-
-    def convert(text: str) -> T:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return convert
-
-
-def _duration(group: argparse._ArgumentGroup, flag: str, default: float, text: str) -> None:
-    group.add_argument(
-        flag, type=_typed(parse_duration), default=default, metavar="TIME", help=f"{text} (default {default:g}s)"
-    )
-
-
-def _count(group: argparse._ArgumentGroup, flag: str, default: int, text: str, *, least: int = 1) -> None:
-    def parse(value: str) -> int:
-        if (number := int(value)) < least:
-            raise ValueError(f"must be at least {least}")
-        return number
-
-    group.add_argument(flag, type=_typed(parse), default=default, metavar="N", help=f"{text} (default %(default)s)")

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from epd.api.names import Role
-from epd.api.quantity import duration_seconds, quantity_value
+from epd.api.quantity import quantity_value
 from epd.proxy.connectors import Connector
 from epd.proxy.media import MediaPolicy
 from epd.proxy.pods import Member
@@ -101,14 +101,6 @@ class Settings:
     def split(self) -> bool:
         """Whether prefill and decode are engines of their own."""
         return Role.DECODE in self.roles
-
-
-def parse_duration(text: str) -> int:
-    """Seconds of a duration such as `1h30m`. Raises ValueError; also for no time at all."""
-    seconds = duration_seconds(text)
-    if not seconds:
-        raise ValueError(f"{text!r} is no time at all")
-    return seconds
 
 
 def parse_bytes(text: str) -> int:

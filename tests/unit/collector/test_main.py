@@ -98,7 +98,7 @@ def test_the_flags_of_the_operator() -> None:
     [
         ([], "--claim"),
         (["--claim=a", "--interval=soon"], "'soon' is no duration"),
-        (["--claim=a", "--interval=0s"], "at least 1s"),
+        (["--claim=a", "--interval=0s"], "no time at all"),
         (["--claim=a", "--deletions-per-second=0"], "above 0"),
         (["collect", "--claim=a"], "invalid choice: 'collect'"),
         (["--claim=a", "--outp=json"], "unrecognized arguments"),
