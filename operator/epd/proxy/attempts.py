@@ -110,7 +110,7 @@ class Attempts:
     ) -> Attempt:
         self._health.sent(member.name)
         if arrival.path == RESPONSES_PATH:
-            arrival = replace(arrival, request=stored_as(arrival.request, new_id(member.name)))
+            arrival = replace(arrival, request=stored_as(arrival.request, new_id(member.name, arrival.tenant)))
         attempt = await self._prefill_side.attempt(arrival, member, bare, failed_on=failed_on)
         if attempt.cause is None:
             self._health.succeeded(member.name)

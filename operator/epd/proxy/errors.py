@@ -57,6 +57,18 @@ class MalformedRequestError(ProxyError):
     code = "malformed_http"
 
 
+class UnauthorizedError(ProxyError):
+    """The request has no API key, or none that is in force."""
+
+    status = 401
+    type = "invalid_request_error"
+    code = "invalid_api_key"
+
+    def headers(self) -> dict[str, str]:
+        """With `WWW-Authenticate`, which RFC 9110 demands of a 401."""
+        return {**super().headers(), "www-authenticate": "Bearer"}
+
+
 class NotFoundError(ProxyError):
     """The path is not one that the proxy serves."""
 
@@ -136,6 +148,12 @@ class OverloadedError(ProxyError):
     type = "rate_limit_error"
     code = "too_many_requests"
     retry_after = RETRY_SOON_SECONDS
+
+
+class TenantOverloadedError(OverloadedError):
+    """As many requests of the tenant as `spec.proxy.limits.maxPerTenant` are in flight."""
+
+    code = "tenant_overloaded"
 
 
 class UnknownMethodError(ProxyError):

@@ -94,18 +94,18 @@ class Exchange:
     async def answer(self, arrival: Arrival) -> Reply:
         """Answer a completion. Raises ProxyError; a cancelled call leaves nothing running behind it."""
         previous = arrival.request.previous_response_id
-        maker = None if previous is None else made_by(previous, self._rotation.answering())
+        maker = None if previous is None else made_by(previous, self._rotation.answering(), arrival.tenant)
         media = self._encodes and bool(arrival.request.items)
         return await self._hold(arrival, (self._answer_media if media else self._answer_text)(arrival, maker))
 
     async def stored(self, arrival: Arrival, response_id: str) -> Reply:
         """Have the engine that made a response answer what is asked of it. Raises ProxyError."""
-        maker = made_by(response_id, self._rotation.answering())
+        maker = made_by(response_id, self._rotation.answering(), arrival.tenant)
         return await self._hold(arrival, self._answer_text(arrival, maker))
 
-    async def models(self, *, headers: Mapping[str, str]) -> Reply:
-        """Answer `GET /v1/models` with what a prefill-side engine says. Raises ProxyError."""
-        first = await self._choose(MODELS_KEY, headers, None)
+    async def models(self, *, headers: Mapping[str, str], client: str = "") -> Reply:
+        """Answer `GET /v1/models` with what a prefill-side engine says; `client` waits its turn. Raises ProxyError."""
+        first = await self._choose(MODELS_KEY, client, None)
         if first is None:
             raise _no_engine()
         return await self._models.ask(first, headers)
@@ -122,7 +122,7 @@ class Exchange:
 
     async def _answer_text(self, arrival: Arrival, maker: Member | None) -> Reply:
         """Answer what has no media, or media of which the prefill side takes care. Only `maker` can, if given."""
-        target = maker or await self._choose(arrival.request_id, arrival.headers, None)
+        target = maker or await self._choose(arrival.request_id, arrival.client, None)
         outcome = await self._attempts.ask(arrival, target, None, only=maker is not None)
         return self._finish(outcome, arrival, NOTHING, None)
 
@@ -153,12 +153,11 @@ class Exchange:
                 outcome, fallback = await self._ask(arrival, pairing, primed, fallback, held)
             return self._finish(outcome, arrival, primed, fallback)
 
-    async def _choose(self, key: str, headers: Mapping[str, str], pairing: str | None) -> Member | None:
+    async def _choose(self, key: str, client: str, pairing: str | None) -> Member | None:
         """Choose an engine of the prefill side that has room, after a while in the queue if need be."""
         member = self._rotation.prefill(key, pairing=pairing, bounded=True)
         if member is not None or self._rotation.prefill(key, pairing=pairing) is None:
             return member
-        client = headers.get("authorization", "")
         return await self.admission.wait(
             client, lambda bounded: self._rotation.prefill(key, pairing=pairing, bounded=bounded)
         )
@@ -172,7 +171,7 @@ class Exchange:
         if self._rewrites and primed.failure is None:
             bare = without_pixels(told.request, primed.reported)
         # chosen only now: while the encoders worked, pods came, went and got busy
-        target = await self._choose(arrival.request_id, arrival.headers, pairing)
+        target = await self._choose(arrival.request_id, arrival.client, pairing)
         outcome = await self._attempts.ask(told, target, pairing, bare=bare)
         resent = outcome.resent
         if resent and pairing is not None:

@@ -9,6 +9,7 @@ from epd.api.names import Role
 from epd.flags import add_count, add_duration, typed
 from epd.proxy.connectors import Connector
 from epd.proxy.identifiers import HashAlgorithm
+from epd.proxy.isolation import TenantIsolation
 from epd.proxy.routes import OPENABLE
 from epd.proxy.settings import (
     Drain,
@@ -28,6 +29,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     _add_policy(parser)
     _add_limits(parser)
     _add_media(parser)
+    _add_tenants(parser)
 
 
 def _add_members(parser: argparse.ArgumentParser) -> None:
@@ -165,4 +167,30 @@ def _add_media(parser: argparse.ArgumentParser) -> None:
         default=Limits().max_body_bytes,
         metavar="SIZE",
         help="largest body, then 413 (default 64Mi)",
+    )
+
+
+def _add_tenants(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("tenants")
+    group.add_argument(
+        "--api-keys",
+        type=Path,
+        metavar="DIR",
+        help="a file for each tenant, named as it is, with an API key a line; read again when it changes (default: no "
+        "request needs a key, and the client's Authorization goes to the engines)",
+    )
+    group.add_argument(
+        "--tenant-isolation",
+        type=TenantIsolation,
+        choices=list(TenantIsolation),
+        default=TenantIsolation.SHARED,
+        help="whether tenants use each other's embeddings and prefix caches (default %(default)s)",
+    )
+    most = Limits().max_in_flight_per_tenant
+    add_count(
+        group,
+        "--max-in-flight-per-tenant",
+        most,
+        "requests of one tenant in flight, then 429; 0 for any number",
+        least=0,
     )

@@ -84,6 +84,6 @@ def _begin(salt: str, kind: str, mime_type: str, media_format: str) -> bytes:
     return _frame(("epd.media.v2", salt, kind, mime_type, media_format)) + (64).to_bytes(8, "big")
 
 
-def url_key(kind: str, url: str) -> str:
+def url_key(kind: str, url: str, *, salt: str) -> str:
     """Key to choose an encoder by and to join equal work. Never sent to an engine, since a URL's content may change."""
-    return digest(HashAlgorithm.BLAKE3, "epd.url.v1", kind, url)
+    return digest(HashAlgorithm.BLAKE3, "epd.url.v2", salt, kind, url)

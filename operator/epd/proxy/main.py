@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Sequence
 from epd.api.names import Role
 from epd.proxy.connectors import SHARING
 from epd.proxy.flags import add_flags
+from epd.proxy.isolation import TenantIsolation
 from epd.proxy.media import MediaPolicy
 from epd.proxy.pods import Member
 from epd.proxy.process import serve
@@ -64,6 +65,8 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         parser.error("--hint-seconds must not be negative")
     if (args.tls_cert is None) != (args.tls_key is None):
         parser.error("--tls-cert and --tls-key belong together")
+    if args.api_keys is None and (args.tenant_isolation is TenantIsolation.SALTED or args.max_in_flight_per_tenant):
+        parser.error("--tenant-isolation and --max-in-flight-per-tenant need --api-keys: without, nobody is a tenant")
     return Settings(
         host=args.host,
         port=args.port,
@@ -83,6 +86,7 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
             queue_seconds=args.queue_timeout,
             max_fallback_encodes=args.max_fallback_encodes,
             max_body_bytes=args.max_body_size,
+            max_in_flight_per_tenant=args.max_in_flight_per_tenant,
         ),
         media=MediaPolicy(
             allowed_domains=args.allowed_media_domains, hash_algorithm=args.hash_algorithm, salt=args.salt
@@ -97,6 +101,8 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         tls_certificate=args.tls_cert,
         tls_key=args.tls_key,
         allowed_origins=args.allowed_origins,
+        api_keys=args.api_keys,
+        tenant_isolation=args.tenant_isolation,
         opened_routes=frozenset(args.opened_routes),
     )
 

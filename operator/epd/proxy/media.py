@@ -36,11 +36,16 @@ _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaPolicy:
-    """What media a deployment accepts and how it names items."""
+    """What media a deployment accepts and how it names items.
+
+    `cache_salt` is what engines' prefix caches are salted with, apart from what a client's own salt adds; empty for
+    nothing.
+    """
 
     allowed_domains: frozenset[str] = frozenset()
     hash_algorithm: HashAlgorithm = HashAlgorithm.BLAKE3
     salt: str = ""
+    cache_salt: str = ""
 
 
 # not frozen: that would make every item half a microsecond dearer; never changed
@@ -141,7 +146,8 @@ def url_item(
         )
     check_host(url, part_type=part_type, where=where, allowed=policy.allowed_domains)
     kind = KINDS[part_type]
-    return MediaItem(kind=kind, part_type=part_type, payload=fields, identifier=None, key=url_key(kind, url))
+    key = url_key(kind, url, salt=policy.salt)
+    return MediaItem(kind=kind, part_type=part_type, payload=fields, identifier=None, key=key)
 
 
 def inline_item(

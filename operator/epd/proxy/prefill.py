@@ -35,7 +35,10 @@ def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A request as it came. `headers` are those that engines may see; times are of the monotonic clock, in seconds."""
+    """A request as it came. `headers` are those that engines may see; times are of the monotonic clock, in seconds.
+
+    `tenant` is whose it is, where API keys are in force; else empty.
+    """
 
     path: str
     request: ParsedRequest
@@ -44,6 +47,12 @@ class Arrival:
     arrived: float
     deadline: float
     method: str = "POST"
+    tenant: str = ""
+
+    @property
+    def client(self) -> str:
+        """Who has its turn among others that wait."""
+        return self.tenant or self.headers.get("authorization", "")
 
 
 @dataclass(frozen=True, slots=True)

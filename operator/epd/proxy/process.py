@@ -15,9 +15,11 @@ from typing import Any
 from aiohttp import web
 
 from epd.proxy.admin import AdminPort
+from epd.proxy.api_keys import ApiKeys
 from epd.proxy.apiserver import KubernetesPods, connection
 from epd.proxy.bodies import Bodies, room_for_bodies
 from epd.proxy.exchange import Exchange
+from epd.proxy.isolation import Isolation
 from epd.proxy.listening import Listener
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Members
@@ -26,6 +28,8 @@ from epd.proxy.probe import Prober
 from epd.proxy.routing import InFlight
 from epd.proxy.server import DataPort
 from epd.proxy.settings import Settings
+from epd.proxy.tenancy import Tenancy
+from epd.proxy.tenant_series import TenantSeries
 from epd.proxy.tls import Certificate
 from epd.proxy.watch import follow
 
@@ -59,7 +63,8 @@ async def serve(settings: Settings) -> None:
             split=settings.split,
         )
         bodies = Bodies(room=room_for_bodies())
-        data_port = DataPort(settings=settings, exchange=exchange, metrics=metrics, bodies=bodies)
+        tenancy = _tenancy(settings, stack, metrics)
+        data_port = DataPort(settings=settings, exchange=exchange, metrics=metrics, bodies=bodies, tenancy=tenancy)
         admin_port = AdminPort(
             settings=settings, members=members, load=load, metrics=metrics, exchange=exchange, data_port=data_port
         )
@@ -89,6 +94,17 @@ async def _follow_engines(
         task = asyncio.create_task(follow(source, members, on_error=metrics.watch_failed))
     stack.callback(task.cancel)
     return task
+
+
+def _tenancy(settings: Settings, stack: AsyncExitStack, metrics: Metrics) -> Tenancy | None:
+    """Tenants, where requests need API keys. Raises OSError where these can't be read."""
+    if settings.api_keys is None:
+        return None
+    series = TenantSeries(metrics, namespace=settings.namespace, epd=settings.epd)
+    series.keys = keys = ApiKeys(settings.api_keys, on_read=series.read)
+    stack.callback(asyncio.create_task(keys.follow()).cancel)
+    isolation = Isolation(settings.tenant_isolation, settings.media)
+    return Tenancy(keys=keys, isolation=isolation, most=settings.limits.max_in_flight_per_tenant, series=series)
 
 
 async def _listen_admin(stack: AsyncExitStack, app: web.Application, settings: Settings) -> web.BaseSite:

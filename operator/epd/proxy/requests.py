@@ -16,6 +16,7 @@ from epd.proxy.documents import read, read_unbounded, write, write_exactly
 from epd.proxy.errors import InvalidRequestError
 from epd.proxy.holes import Holes
 from epd.proxy.identifiers import HashAlgorithm, digest
+from epd.proxy.isolation import combined_salt
 from epd.proxy.lifting import NOTHING, LiftedBody, Payloads
 from epd.proxy.media import KINDS, MediaItem, MediaPolicy, parse_media
 from epd.proxy.transfers import TRANSFER_FIELDS
@@ -149,6 +150,8 @@ class Reading:
         self.items: dict[str, MediaItem] = {}
         self.parts: list[tuple[str, bytes]] = []
         _strip(self.value)
+        if policy.cache_salt:
+            self.value["cache_salt"] = combined_salt(policy, self.value.get("cache_salt"), self.payloads)
 
     def messages(self, messages: object, *, path: str) -> None:
         """Read chat messages."""

@@ -10,6 +10,7 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from itertools import count
 from typing import Final
 
@@ -32,6 +33,7 @@ from epd.proxy.prefill import Arrival
 from epd.proxy.requests import ParsedRequest
 from epd.proxy.routes import Handling, Match, find
 from epd.proxy.settings import Settings
+from epd.proxy.tenancy import Tenancy
 from epd.proxy.transport import Reply
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ log = logging.getLogger(__name__)
 OTHER_ROUTE: Final = "other"
 FORWARDED: Final = ("authorization", "traceparent", "tracestate", "baggage")
 """Headers of a client that engines see. Rank headers (X-data-parallel-rank) and everything else stay here."""
+FORWARDED_OF_TENANTS: Final = FORWARDED[1:]
+"""Those of them where a client's Authorization is for the proxy."""
 UNWANTED_LIMIT: Final = 64 << 10
 """Bytes of a body that come with a request that has no use for one; they are dropped."""
 # asked of every request, and in Python 3.11 a member is found through its class ten times slower
@@ -64,11 +68,21 @@ class RequestIds:
 class DataPort:
     """Stands behind the clients' connections.
 
-    `draining` makes answers close them; `idle` is set while no request for an engine's work is in flight.
+    `tenancy` is there where requests need API keys. `draining` makes answers close them; `idle` is set while no request
+    for an engine's work is in flight.
     """
 
-    def __init__(self, *, settings: Settings, exchange: Exchange, metrics: Metrics, bodies: Bodies) -> None:
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        exchange: Exchange,
+        metrics: Metrics,
+        bodies: Bodies,
+        tenancy: Tenancy | None = None,
+    ) -> None:
         self.settings = settings
+        self.tenancy = tenancy
         self.bodies = bodies
         self.exchange = exchange
         self.metrics = metrics
@@ -99,17 +113,21 @@ class DataPort:
         reply.headers["x-request-id"] = request_id
         return reply
 
-    def enter(self) -> None:
+    def enter(self, tenant: str) -> None:
         """A request for an engine's work is in flight. Raises OverloadedError."""
         limit = self.settings.limits.max_in_flight
         if self.in_flight >= limit:
             raise OverloadedError(f"{limit} requests are in flight (spec.proxy.limits.maxInFlight)")
+        if self.tenancy is not None:
+            self.tenancy.enter(tenant)
         self.in_flight += 1
         if self.in_flight == 1:
             self.idle.clear()
 
-    def leave(self) -> None:
+    def leave(self, tenant: str) -> None:
         """One is over."""
+        if self.tenancy is not None:
+            self.tenancy.leave(tenant)
         self.in_flight -= 1
         if not self.in_flight:
             self.idle.set()
@@ -126,11 +144,12 @@ class RequestTurn:
 
     __slots__ = (
         *("_arrived", "_entered", "_forwarded", "_intake", "_match", "_port", "_preflight", "_request_id", "_share"),
-        *("_unwanted", "deadline", "head"),
+        *("_unwanted", "deadline", "head", "tenant"),
     )
 
     def __init__(self, port: DataPort, head: Head) -> None:
         self.head = head
+        self.tenant = ""
         self._port = port
         self._arrived = time.monotonic()
         self.deadline = self._arrived + port.settings.limits.request_seconds
@@ -153,11 +172,15 @@ class RequestTurn:
             find(head.headers["access-control-request-method"], head.target, opened=opened)
             return self._check_unwanted(head.length or 0)
         self._match = match = find(head.method, head.target, opened=opened)
+        serving = match.route.handling is not _HEALTH
+        if port.tenancy is not None and serving:
+            self.tenant = port.tenancy.identify(head.headers)
         if port.settings.suspended:
             raise SuspendedError("the EPDDeployment is suspended (spec.suspend)")
-        self._forwarded = _forwarded(head.headers)
-        if match.route.handling is not _HEALTH:
-            port.enter()
+        # a tenant's key is known here alone
+        self._forwarded = _forwarded(head.headers, FORWARDED if port.tenancy is None else FORWARDED_OF_TENANTS)
+        if serving:
+            port.enter(self.tenant)
             self._entered = True
         if match.route.parse is None:
             return self._check_unwanted(head.length or 0)
@@ -204,7 +227,7 @@ class RequestTurn:
             self._port.metrics.client_left()
         self._release()
         if self._entered:
-            self._port.leave()
+            self._port.leave(self.tenant)
 
     async def _answer(self) -> Reply:
         port, match = self._port, self._match
@@ -216,10 +239,12 @@ class RequestTurn:
         if match.response_id is not None:
             return await port.exchange.stored(self._arrival(match, ParsedRequest((b"",))), match.response_id)
         if match.route.parse is None or self._intake is None:
-            return await port.exchange.models(headers=self._forwarded)
+            client = self.tenant or self._forwarded.get("authorization", "")
+            return await port.exchange.models(headers=self._forwarded, client=client)
         # in no name of its own: the bytes as they came are let go once they are parsed
         lifted, self._intake = self._intake.lifted(), None
-        parsed = match.route.parse(lifted, policy=port.settings.media)
+        policy = port.settings.media if port.tenancy is None else port.tenancy.policy(self.tenant)
+        parsed = match.route.parse(lifted, policy=policy)
         del lifted
         return await port.exchange.answer(self._arrival(match, parsed))
 
@@ -232,6 +257,7 @@ class RequestTurn:
             headers=self._forwarded,
             arrived=self._arrived,
             deadline=self.deadline,
+            tenant=self.tenant,
         )
 
     @property
@@ -239,6 +265,8 @@ class RequestTurn:
         return self._match.route.path if self._match is not None else OTHER_ROUTE
 
     def _complete(self, reply: Reply) -> Reply:
+        if self.tenant and self._port.tenancy is not None:
+            self._port.tenancy.answered(self.tenant, reply.status)
         if "origin" in self.head.headers:
             reply.headers.update(self._port.cors.headers(self.head.headers))
         return reply
@@ -254,11 +282,11 @@ class RequestTurn:
             self._share.release()
 
 
-def _forwarded(headers: dict[str, str]) -> dict[str, str]:
+def _forwarded(headers: dict[str, str], names: Sequence[str]) -> dict[str, str]:
     """What engines may see. Raises InvalidRequestError."""
     named = headers.get("connection", "").lower()
     forwarded = {}
-    for name in FORWARDED:
+    for name in names:
         value = headers.get(name)
         # RFC 9110 section 7.6.1: what Connection names is meant for this hop alone
         if value is None or (named and name in named.replace(" ", "").split(",")):

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from epd.api.names import Role
 from epd.api.quantity import quantity_value
 from epd.proxy.connectors import Connector
+from epd.proxy.isolation import TenantIsolation
 from epd.proxy.media import MediaPolicy
 from epd.proxy.pods import Member
 
@@ -45,6 +46,8 @@ class Limits:
     """Longest wait. OpenAI's SDK tries again twice, so a refusal with Retry-After helps its users more than a longer
     wait, during which whoever asked has mostly left."""
     max_fallback_encodes: int = 8
+    max_in_flight_per_tenant: int = 0
+    """0 for any number."""
     max_body_bytes: int = 64 << 20
 
 
@@ -89,6 +92,9 @@ class Settings:
     tls_key: Path | None = None
     allowed_origins: frozenset[str] = frozenset()
     """Origins of web pages whose scripts may read answers; `*` for any."""
+    api_keys: Path | None = None
+    """Directory with a file of API keys for each tenant; None where requests need no key."""
+    tenant_isolation: TenantIsolation = TenantIsolation.SHARED
     opened_routes: frozenset[str] = frozenset()
     """Those of the routes that are closed by default (`routes.OPENABLE`) that are there."""
 

@@ -58,4 +58,10 @@ def test_lone_surrogates_are_hashed() -> None:
 
 
 def test_equal_urls_of_different_kinds_differ() -> None:
-    assert url_key("image", "https://a.b/c") != url_key("video", "https://a.b/c")
+    keys = [
+        url_key(kind, url, salt=salt)
+        for kind in ("image", "video")
+        for url in ("https://a.b/c", "https://a.b/d")
+        for salt in ("", "s")
+    ]
+    assert len(set(keys)) == 8
