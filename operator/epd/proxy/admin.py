@@ -94,6 +94,10 @@ class AdminPort:
                 "encoderFailurePolicy": self._settings.policy,
                 "suspended": self._settings.suspended,
                 "queued": self._exchange.admission.waiting,
+                "misconfigured": {
+                    pairing: {"cause": complaint.cause, "model": complaint.model}
+                    for pairing, complaint in self._exchange.adapters.complaints.items()
+                },
                 "members": members,
             }
         )

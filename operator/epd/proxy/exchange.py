@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from epd.api.names import Role
+from epd.proxy.adapters import Adapters
 from epd.proxy.admission import Admission
 from epd.proxy.attempts import Attempts, Outcome, Side
 from epd.proxy.connectors import SHARING, Connector
@@ -79,7 +80,7 @@ class Exchange:
             members=members, load=load, health=self.health, bound=bound, answering=answering
         )
         self.admission = Admission(rotation=rotation, limit=limits.queue, seconds=limits.queue_seconds, metrics=metrics)
-        self._encoding = Encoding(
+        encoding = Encoding(
             transport=transport,
             rotation=rotation,
             metrics=metrics,
@@ -87,6 +88,7 @@ class Exchange:
             sharing=SHARING[connector],
             hints=Hints(seconds=hint_seconds),
         )
+        self.adapters = Adapters(encoding=encoding, transport=transport, rotation=rotation, metrics=metrics)
         side = _prefill_side(transport, rotation, limits, metrics, split=split)
         self._attempts = Attempts(prefill_side=side, rotation=rotation, metrics=metrics)
         self._models = Models(transport=transport, rotation=rotation)
@@ -175,7 +177,7 @@ class Exchange:
         outcome = await self._attempts.ask(told, target, pairing, bare=bare)
         resent = outcome.resent
         if resent and pairing is not None:
-            self._encoding.forget(arrival.request, pairing)
+            self.adapters.forget(arrival.request, pairing)
         if outcome.deserted and pairing is not None and self._policy is EncoderFailurePolicy.FALLBACK:
             stranger = self._rotation.prefill(arrival.request_id, avoided=pairing)
             if stranger is not None:
@@ -215,7 +217,7 @@ class Exchange:
         order = EncodeOrder(
             request=arrival.request, pairing=pairing, request_id=arrival.request_id, headers=arrival.headers
         )
-        return Primed.of(await self._encoding.encode(order))
+        return Primed.of(await self.adapters.encode(order))
 
     def _refusal(self, failure: EncodeFailure) -> Reply | None:
         """Apply the policy: None under Fallback, else the encoder's own refusal of the request, or 503."""

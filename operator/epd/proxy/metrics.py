@@ -81,6 +81,13 @@ class Metrics:
         self._ejections = Counts(
             r, "epd_proxy_ejections", "Engines put out of rotation because requests to them failed", base, ("role",)
         )
+        self._misconfigured = Counts(
+            r,
+            "epd_proxy_encoders_misconfigured",
+            "Requests for which encoders answered 404 and should not have, by cause: unknown-model, no-route",
+            base,
+            ("cause",),
+        )
         self._disconnects = Counts(
             r, "epd_proxy_client_disconnects", "Clients that left before their answer was complete", base
         )
@@ -168,6 +175,10 @@ class Metrics:
         """An engine of `role` is put out of rotation."""
         self._ejections.add(str(role))
 
+    def encoders_misconfigured(self, cause: str) -> None:
+        """Encoders answered 404 for what they should serve."""
+        self._misconfigured.add(cause)
+
     def queued(self, seconds: float) -> None:
         """A request waited for room at an engine, in vain or not."""
         self._queue_seconds.observe(seconds)
@@ -219,6 +230,7 @@ class Metrics:
             ("fallbacks", self._fallbacks),
             ("retries", self._retries),
             ("resends", self._resends),
+            ("misconfigured", self._misconfigured),
         ):
             sums: Tally[str] = Tally()
             for labels, value in counts.values.items():

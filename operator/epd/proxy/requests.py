@@ -87,6 +87,18 @@ class ParsedRequest:
         pieces, numbers = holes.split((write_exactly if exact else write)(kept))
         return replace(self, pieces=pieces, parts=tuple([self.parts[number] for number in numbers]))
 
+    @property
+    def model(self) -> str:
+        """The model that a request with media names, or an empty text."""
+        name = orjson.loads(self.options).get("model")
+        return name if isinstance(name, str) else ""
+
+    def of_model(self, name: str) -> ParsedRequest:
+        """The request as encoders get it when they know its model as `name`; the prefill side's body stays."""
+        options = _of_model(self.options, name)
+        result_options = options if self.result_options is self.options else _of_model(self.result_options, name)
+        return replace(self, options=options, result_options=result_options)
+
     def work_key(self, item: MediaItem, *, authorization: str) -> str:
         """Key of encoding `item` for this request: equal keys may share one primer in flight."""
         return self._key(item, self.options, authorization)
@@ -259,6 +271,11 @@ def _short(kind: object) -> object:
 
 def _result_options(fields: Mapping[str, Any]) -> bytes:
     return write({name: value for name, value in fields.items() if name not in _TURN_FIELDS}, sort_keys=True)
+
+
+def _of_model(options: bytes, name: str) -> bytes:
+    fields, exact = read_unbounded(options)
+    return (write_exactly if exact else write)({**fields, "model": name}, sort_keys=True)
 
 
 def _strip(document: dict[str, Any]) -> None:

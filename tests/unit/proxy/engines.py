@@ -207,8 +207,10 @@ def bench(
     connector: Connector = Connector.EXAMPLE,
     hint_seconds: float = 0,
     split: bool = False,
+    engines: Engines | None = None,
 ) -> Bench:
-    engines, known, load, metrics = Engines(), Members(), InFlight(), Metrics(namespace="", epd="")
+    known, load, metrics = Members(), InFlight(), Metrics(namespace="", epd="")
+    engines = engines or Engines()
     known.replace(members)
     engines.scripts.update(scripts or {})
     exchange = Exchange(

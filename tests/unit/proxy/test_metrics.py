@@ -13,6 +13,7 @@ NAMES = {
     "epd_proxy_encode_demand",
     "epd_proxy_encode_seconds_bucket",
     "epd_proxy_encode_wanted_items_total",
+    "epd_proxy_encoders_misconfigured_total",
     "epd_proxy_encodes_total",
     "epd_proxy_fallbacks_total",
     "epd_proxy_in_flight",
@@ -39,6 +40,7 @@ def used() -> Metrics:
     metrics.retried(Role.ENCODE, Cause.STATUS)
     metrics.rewritten()
     metrics.resent(Cause.STREAM_ERROR)
+    metrics.encoders_misconfigured("unknown-model")
     return metrics
 
 
@@ -96,4 +98,5 @@ def test_totals() -> None:
         "fallbacks": {"no-encoder": 1},
         "retries": {"status": 1},
         "resends": {"stream-error": 1},
+        "misconfigured": {"unknown-model": 1},
     }

@@ -276,3 +276,15 @@ def test_completions_keep_their_prompt_and_lose_transfer_fields() -> None:
     with pytest.raises(InvalidRequestError) as refusal:
         parse_text(b'{"prompt_embeds":"x"}', policy=POLICY)
     assert refusal.value.param == "prompt_embeds"
+
+
+def test_encoders_get_another_name_of_the_model_and_the_prefill_side_does_not() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    messages = [{"role": "user", "content": [picture]}]
+    body = {"model": "legal", "session_id": "s", "priority": 1, "messages": messages}
+    request = parse_chat(json.dumps(body).encode(), policy=POLICY)
+    base = request.of_model("qwen")
+    assert (request.model, base.model, base.body) == ("legal", "qwen", request.body)
+    other = parse_chat(json.dumps({**body, "model": "qwen"}).encode(), policy=POLICY)
+    assert (base.options, base.result_options) == (other.options, other.result_options)
+    assert parse_chat(json.dumps({"model": 7, "messages": messages}).encode(), policy=POLICY).model == ""
