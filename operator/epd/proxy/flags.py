@@ -25,6 +25,7 @@ from epd.proxy.settings import (
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add all."""
     _add_members(parser)
+    _add_engine_tls(parser)
     _add_ports(parser)
     _add_policy(parser)
     _add_limits(parser)
@@ -45,7 +46,7 @@ def _add_members(parser: argparse.ArgumentParser) -> None:
         "prefill,decode in place of prefill-decode",
     )
     group = parser.add_argument_group("engines given by flag")
-    servers = "comma-separated base URLs"
+    servers = "comma-separated base URLs (http://, https:// or unix:/path)"
     group.add_argument("--encode-servers-urls", default="", metavar="URLS", help=f"encoders, {servers}")
     group.add_argument(
         "--prefill-servers-urls",
@@ -56,6 +57,20 @@ def _add_members(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--decode-servers-urls", default="", metavar="URLS", help=f"engines that answer, {servers}")
     # of vLLM's script; it may only say what this proxy does anyway
     group.add_argument("--decode-retries", type=int, choices=(1,), default=1, help="as always: one")
+
+
+def _add_engine_tls(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("TLS to engines (files are PEM, and read again when they change)")
+    group.add_argument("--engine-tls", action="store_true", help="reach watched pods by TLS")
+    group.add_argument("--engine-ca", type=Path, metavar="FILE", help="CAs of the engines (default: the system's)")
+    group.add_argument(
+        "--engine-server-name",
+        default="",
+        metavar="NAME",
+        help="name that every engine's certificate shows (default: the host of its address, for pods an IP)",
+    )
+    group.add_argument("--engine-cert", type=Path, metavar="FILE", help="certificate chain to show to engines")
+    group.add_argument("--engine-key", type=Path, metavar="FILE", help="its key")
 
 
 def _add_ports(parser: argparse.ArgumentParser) -> None:

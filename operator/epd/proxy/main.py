@@ -16,7 +16,7 @@ from epd.proxy.isolation import TenantIsolation
 from epd.proxy.media import MediaPolicy
 from epd.proxy.pods import Member
 from epd.proxy.process import serve
-from epd.proxy.settings import NO_SERVERS, Drain, Limits, Settings, parse_servers
+from epd.proxy.settings import NO_SERVERS, Drain, EngineTls, Limits, Settings, parse_servers
 
 EXAMPLES = """examples:
   in a cluster, as the operator starts it (a kubeconfig is used outside of pods):
@@ -100,6 +100,7 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         uds=args.uds,
         tls_certificate=args.tls_cert,
         tls_key=args.tls_key,
+        engine_tls=_engine_tls(parser, args, members),
         allowed_origins=args.allowed_origins,
         api_keys=args.api_keys,
         tenant_isolation=args.tenant_isolation,
@@ -126,6 +127,28 @@ def _static_members(parser: argparse.ArgumentParser, args: argparse.Namespace) -
     if len({member.name for member in members}) < len(members):
         parser.error("a server is given twice")
     return members
+
+
+def _engine_tls(
+    parser: argparse.ArgumentParser, args: argparse.Namespace, members: Sequence[Member]
+) -> EngineTls | None:
+    """How engines are reached by TLS, if any are. Exits with status 2 where flags would have no effect."""
+    given = EngineTls(
+        pods=args.engine_tls,
+        ca=args.engine_ca,
+        server_name=args.engine_server_name,
+        certificate=args.engine_cert,
+        key=args.engine_key,
+    )
+    if given.pods and members:
+        parser.error("--engine-tls is for watched pods: give https:// URLs")
+    if (given.certificate is None) != (given.key is None):
+        parser.error("--engine-cert and --engine-key belong together")
+    if given.pods or any(member.address.startswith("https:") for member in members):
+        return given
+    if given != EngineTls():
+        parser.error("--engine-ca, --engine-server-name, --engine-cert: no engine is reached by TLS")
+    return None
 
 
 def _run(main: Coroutine[None, None, None]) -> None:

@@ -26,8 +26,8 @@ class Member:
     model_version: str = ""
 
 
-def member_of(pod: Pod) -> Member | None:
-    """Read a pod; None if it is no engine, or has no address yet.
+def member_of(pod: Pod, *, scheme: str = "http") -> Member | None:
+    """Read a pod, which is reached by `scheme`; None if it is no engine, or has no address yet.
 
     A pod is in rotation while its Ready condition is True and it isn't being deleted: endpoints and conditions follow a
     deletion only seconds later.
@@ -42,7 +42,7 @@ def member_of(pod: Pod) -> Member | None:
         name=metadata["name"],
         role=Role(labels[LABEL_ROLE]),
         pairing=labels.get(LABEL_PAIRING, ""),
-        address=f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}",
+        address=f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}",
         ready=conditions.get("Ready") == "True" and not metadata.get("deletionTimestamp"),
         model_version=labels.get(LABEL_MODEL_VERSION, ""),
     )
@@ -84,10 +84,12 @@ class Members:
     """The members last known, by name. `synced` becomes True with the first complete list and stays so.
 
     Answers what requests ask from tuples that are made at the first question after a change: requests come by the
-    thousand between two changes, and changes by the thousand when a large deployment rolls.
+    thousand between two changes, and changes by the thousand when a large deployment rolls. `tls` says that pods are
+    reached by TLS.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: bool = False) -> None:
+        self._scheme = "https" if tls else "http"
         self.synced = False
         self.version = 0
         """Grows with every change."""
@@ -122,11 +124,11 @@ class Members:
 
     def replace_pods(self, pods: Iterable[Pod]) -> None:
         """Take a complete list of pod objects."""
-        self.replace(member for pod in pods if (member := member_of(pod)))
+        self.replace(member for pod in pods if (member := member_of(pod, scheme=self._scheme)))
 
     def apply_event(self, kind: str, pod: Pod) -> None:
         """Take one watch event: ADDED, MODIFIED or DELETED."""
-        member = member_of(pod)
+        member = member_of(pod, scheme=self._scheme)
         name = (pod.get("metadata") or {}).get("name", "")
         if kind == "DELETED":
             member = None

@@ -14,10 +14,11 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 from urllib.parse import urlsplit
 
 from epd.proxy.answers import EngineAnswer
+from epd.proxy.engine_tls import Complaints
 from epd.proxy.transport import Call, Cause, TransportError
 from epd.proxy.upstream import EngineConnection
 
@@ -45,6 +46,14 @@ FIXED_LINES: Final = 4
 Connect = Callable[[Callable[[], EngineConnection]], Awaitable[tuple[Any, EngineConnection]]]
 
 
+class Tls(Protocol):
+    """How to secure connections; looked at for each new one."""
+
+    context: ssl.SSLContext
+    server_name: str
+    """What certificates have to show, if it is not the host of the address."""
+
+
 class _Engine:
     """One address: how to connect, the lines that each head to it has, and its connections."""
 
@@ -62,13 +71,14 @@ class _Engine:
 class HttpTransport:
     """A pool of connections to engines.
 
-    `tls` is for addresses with https. `on_reconnect` is called for each call that is sent again because its connection
-    was closed. `opened` counts all connections that were opened.
+    `tls` is for addresses with https; why it fails is logged once per engine. `on_reconnect` is called for each call that
+    is sent again because its connection was closed. `opened` counts all connections that were opened.
     """
 
-    def __init__(self, *, tls: ssl.SSLContext | None = None, on_reconnect: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, *, tls: Tls | None = None, on_reconnect: Callable[[], None] = lambda: None) -> None:
         self.opened = 0
         self._tls = tls
+        self._complaints = Complaints()
         self._on_reconnect = on_reconnect
         self._engines: dict[str, _Engine] = {}
         self._connections: set[EngineConnection] = set()
@@ -96,7 +106,15 @@ class HttpTransport:
                 raise
             # the engine may have seen the call, so it is not one that was refused
             raise stale from error
-        return await _ask(connection, call, head, size)
+        try:
+            answer = await _ask(connection, call, head, size)
+        except TransportError as error:
+            if not connection.heard and isinstance(error.__cause__, ssl.SSLError):
+                # with TLS 1.3 an engine says only after the handshake that it refuses this side's certificate
+                raise self._untrusted(engine, error.__cause__) from error
+            raise
+        self._complaints.succeeded(engine.address)
+        return answer
 
     def close(self) -> None:
         """Break all connections; answers that are not complete fail."""
@@ -122,12 +140,9 @@ class HttpTransport:
             secure = parts.scheme == "https"
             if secure and self._tls is None:
                 raise TransportError(Cause.REFUSED, f"{address}: no TLS to engines is configured")
-            connect = partial(
-                loop.create_connection,
-                host=parts.hostname,
-                port=parts.port or (443 if secure else 80),
-                ssl=self._tls if secure else None,
-            )
+            where = {"host": parts.hostname, "port": parts.port or (443 if secure else 80)}
+            tls = self._tls if secure else None
+            connect = partial(loop.create_connection, **where) if tls is None else _secured(tls, where)
             engine = _Engine(address, host=parts.netloc.rpartition("@")[2], connect=connect)
         self._engines[address] = engine
         return engine
@@ -142,6 +157,8 @@ class HttpTransport:
                 transport, connection = await engine.connect(factory)
         except BaseException as error:
             self._count_out(engine)
+            if isinstance(error, ssl.SSLError):
+                raise self._untrusted(engine, error) from error
             if isinstance(error, (OSError, UnicodeError)):
                 ours = isinstance(error, OSError) and error.errno in _OF_OUR_OWN
                 message = str(error) or f"no connection in {CONNECT_SECONDS} s"
@@ -155,6 +172,9 @@ class HttpTransport:
         self._connections.add(connection)
         _watch_over(transport.get_extra_info("socket"))
         return connection
+
+    def _untrusted(self, engine: _Engine, error: ssl.SSLError) -> TransportError:
+        return TransportError(Cause.REFUSED, f"no TLS: {self._complaints.failed(engine.address, error)}")
 
     def _keep(self, engine: _Engine, connection: EngineConnection) -> None:
         connection.idle_since = time.monotonic()
@@ -187,6 +207,16 @@ class HttpTransport:
         wait = max(SWEEP_SECONDS, oldest + KEEPALIVE_SECONDS - now)
         idle = any(engine.kept for engine in self._engines.values())
         self._sweep = asyncio.get_running_loop().call_later(wait, self._close_idle) if idle else None
+
+
+def _secured(tls: Tls, where: Mapping[str, Any]) -> Connect:
+    """Connect with what `tls` is by then."""
+    loop, host = asyncio.get_running_loop(), where["host"]
+
+    def connect(factory: Callable[[], EngineConnection]) -> Awaitable[tuple[Any, EngineConnection]]:
+        return loop.create_connection(factory, **where, ssl=tls.context, server_hostname=tls.server_name or host)
+
+    return connect
 
 
 async def _ask(connection: EngineConnection, call: Call, head: bytes, size: int) -> EngineAnswer:

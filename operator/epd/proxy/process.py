@@ -18,6 +18,7 @@ from epd.proxy.admin import AdminPort
 from epd.proxy.api_keys import ApiKeys
 from epd.proxy.apiserver import KubernetesPods, connection
 from epd.proxy.bodies import Bodies, room_for_bodies
+from epd.proxy.engine_tls import EngineTrust
 from epd.proxy.exchange import Exchange
 from epd.proxy.isolation import Isolation
 from epd.proxy.listening import Listener
@@ -46,9 +47,10 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, lambda: (hurried if stopping.is_set() else stopping).set())
     async with AsyncExitStack() as stack:
-        members, load = Members(), InFlight()
+        trust = _trust(settings, stack)
+        members, load = Members(tls=settings.engine_tls is not None and settings.engine_tls.pods), InFlight()
         metrics = Metrics(namespace=settings.namespace, epd=settings.epd)
-        transport = await stack.enter_async_context(HttpTransport(on_reconnect=metrics.reconnected))
+        transport = await stack.enter_async_context(HttpTransport(tls=trust, on_reconnect=metrics.reconnected))
         exchange = Exchange(
             encodes=settings.encodes,
             rewrites=settings.rewrite,
@@ -80,6 +82,14 @@ async def serve(settings: Settings) -> None:
         await _drain(settings, data_port, data, hurried)
         await admin.stop()
     log.info("stopped")
+
+
+def _trust(settings: Settings, stack: AsyncExitStack) -> EngineTrust | None:
+    if settings.engine_tls is None:
+        return None
+    trust = EngineTrust(settings.engine_tls)
+    stack.callback(asyncio.create_task(trust.follow()).cancel)
+    return trust
 
 
 async def _follow_engines(

@@ -61,6 +61,21 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineTls:
+    """How engines are reached by TLS. All files are PEM and may change while the process runs."""
+
+    pods: bool = False
+    """Whether watched pods are reached by TLS; engines given by flag say so in their URLs."""
+    ca: Path | None = None
+    """Bundle of the CAs that engines' certificates may come from; the system's if there is none."""
+    server_name: str = ""
+    """The name that certificates have to show; that of the address if empty."""
+    certificate: Path | None = None
+    """Certificate chain to show to engines that ask for one; with `key`."""
+    key: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything. Members are either watched (`namespace`, `epd`) or given (`static_members`)."""
 
@@ -90,6 +105,8 @@ class Settings:
     tls_certificate: Path | None = None
     """Certificate chain of the data port, in PEM; with `tls_key`."""
     tls_key: Path | None = None
+    engine_tls: EngineTls | None = None
+    """None where every engine is reached in the clear."""
     allowed_origins: frozenset[str] = frozenset()
     """Origins of web pages whose scripts may read answers; `*` for any."""
     api_keys: Path | None = None
@@ -144,16 +161,28 @@ def parse_origins(text: str) -> frozenset[str]:
 
 
 def parse_servers(text: str, *, role: Role) -> tuple[Member, ...]:
-    """Members of a comma-separated list of base URLs. They aren't ready before they were probed. Raises ValueError."""
+    """Members of a comma-separated list of base URLs (`http`, `https`, `unix`). Raises ValueError.
+
+    They aren't ready before they were probed.
+    """
     members = []
     for url in (part.strip().rstrip("/") for part in text.split(",") if part.strip()):
-        parts = urlsplit(url)
-        try:
-            valid = parts.scheme == "http" and parts.hostname and parts.port != 0 and not (parts.path or parts.query)
-        except ValueError:  # the port
-            valid = False
-        if not valid:
-            raise ValueError(f"{url!r} is no base URL such as http://127.0.0.1:8000")
-        name = parts.netloc.rpartition("@")[2]
-        members.append(Member(name=name, role=role, pairing=STATIC_PAIRING, address=url, ready=False))
+        name, address = _server(url)
+        members.append(Member(name=name, role=role, pairing=STATIC_PAIRING, address=address, ready=False))
     return tuple(members)
+
+
+def _server(url: str) -> tuple[str, str]:
+    """Name and address of an engine. Raises ValueError."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix" and not parts.netloc and parts.path.startswith("/"):
+        return parts.path, f"unix:{parts.path}"
+    try:
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # the port
+        valid = False
+    if not valid or parts.path or parts.query:
+        raise ValueError(
+            f"{url!r} is no base URL such as http://127.0.0.1:8000, https://engine:8000 or unix:/run/engine"
+        )
+    return parts.netloc.rpartition("@")[2], url

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -23,14 +24,14 @@ class Certificate:
     def __init__(self, *, chain: Path, key: Path) -> None:
         self._chain = chain
         self._key = key
-        self._seen = self._state()
+        self._seen = state_of((chain, key))
         self.context = _context()
         self.context.load_cert_chain(chain, key)
 
     def refresh(self) -> bool:
         """Load the files again if they changed; says whether it did. Files that don't fit together are left alone."""
         try:
-            state = self._state()
+            state = state_of((self._chain, self._key))
             if state == self._seen:
                 return False
             # a pair that is half written must not replace half of the one in use
@@ -49,14 +50,13 @@ class Certificate:
             await asyncio.sleep(RELOAD_SECONDS)
             self.refresh()
 
-    def _state(self) -> tuple[int, ...]:
-        # through links: the kubelet switches one that all files of a Secret are behind
-        return tuple(
-            number
-            for path in (self._chain, self._key)
-            for stat in (path.stat(),)
-            for number in (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-        )
+
+def state_of(files: Iterable[Path]) -> tuple[int, ...]:
+    """What changes when one of the files does. Raises OSError."""
+    # through links: the kubelet switches one that all files of a Secret are behind
+    return tuple(
+        number for path in files for stat in (path.stat(),) for number in (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+    )
 
 
 def _context() -> ssl.SSLContext:

@@ -235,7 +235,9 @@ class EngineConnection(asyncio.Protocol):
         if exc is None and self._stage is _Stage.BODY and _ends_with_connection(answer):
             self._finish(answer, reusable=False)
         else:
-            self.break_off(TransportError(Cause.DISCONNECTED, str(exc or "the engine closed the connection")))
+            error = TransportError(Cause.DISCONNECTED, str(exc or "the engine closed the connection"))
+            error.__cause__ = exc
+            self.break_off(error)
 
     def _write_on(self) -> None:
         if self._unsent is None or self.closed:

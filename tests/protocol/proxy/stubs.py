@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -56,6 +58,9 @@ class StubEngine:
     aborted: asyncio.Event = field(default_factory=asyncio.Event)
     connections: set[object] = field(default_factory=set)
     address: str = ""
+    tls: ssl.SSLContext | None = None
+    unix: Path | None = None
+    """Path of the socket that it listens on, in place of TCP."""
 
     def member(self, *, ready: bool = True) -> Member:
         return Member(
@@ -94,9 +99,13 @@ class StubEngine:
         app.router.add_get("/health", self.health)
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
-        self.address = f"http://{host}:{port}"
+        if self.unix is not None:
+            await web.UnixSite(runner, self.unix).start()
+            self.address = f"unix:{self.unix}"
+        else:
+            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self.tls).start()
+            host, port = runner.addresses[0][:2]
+            self.address = f"http{'s' if self.tls else ''}://{host}:{port}"
         try:
             yield self
         finally:

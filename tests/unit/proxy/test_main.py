@@ -9,7 +9,7 @@ from epd.proxy.connectors import Connector
 from epd.proxy.identifiers import HashAlgorithm
 from epd.proxy.main import build_parser, read_settings
 from epd.proxy.media import MediaPolicy
-from epd.proxy.settings import Drain, EncoderFailurePolicy, Limits, Settings, parse_servers
+from epd.proxy.settings import Drain, EncoderFailurePolicy, EngineTls, Limits, Settings, parse_servers
 
 BOTH = frozenset({Role.ENCODE, Role.PREFILL_DECODE})
 
@@ -115,6 +115,21 @@ def test_how_the_data_port_listens() -> None:
     )
 
 
+def test_tls_to_engines() -> None:
+    files = "--engine-ca /ca.crt --engine-cert /c.crt --engine-key /c.key --engine-server-name engine.ai"
+    given = {"ca": Path("/ca.crt"), "certificate": Path("/c.crt"), "key": Path("/c.key"), "server_name": "engine.ai"}
+    pods = settings(*["--namespace", "ai", "--epd", "q", "--engine-tls"], *files.split())
+    assert pods.engine_tls == EngineTls(pods=True, **given)  # type: ignore[arg-type] # paths and a name
+    by_url = settings("--decode-servers-urls", "https://b:1", *files.split())
+    assert by_url.engine_tls == EngineTls(**given)  # type: ignore[arg-type] # paths and a name
+    assert (
+        settings("--encode-servers-urls", "https://a:1", "--decode-servers-urls", "http://b:1").engine_tls
+        == EngineTls()
+    )
+    assert settings("--decode-servers-urls", "unix:/run/b.sock").engine_tls is None
+    assert settings("--namespace", "ai", "--epd", "q").engine_tls is None
+
+
 def test_without_encoders_it_is_the_aggregated_topology() -> None:
     assert not settings("--decode-servers-urls", "http://b:1").encodes
 
@@ -142,6 +157,10 @@ def test_without_encoders_it_is_the_aggregated_topology() -> None:
         ("--namespace a --epd b --drain", "unrecognized arguments"),
         ("--namespace a --epd b --rewrite --no-rewrite", "not allowed with"),
         ("--namespace a --epd b --tls-cert a", "belong together"),
+        ("--namespace a --epd b --engine-ca a", "no engine is reached by TLS"),
+        ("--decode-servers-urls http://b:1 --engine-server-name a", "no engine is reached by TLS"),
+        ("--decode-servers-urls https://b:1 --engine-tls", "is for watched pods"),
+        ("--namespace a --epd b --engine-tls --engine-key a", "belong together"),
         ("--namespace a --epd b --allowed-origins a.example", "is no origin"),
         ("--namespace a --epd b --open-route /sleep", "invalid choice"),
         ("--namespace a --epd b --queue -1", "must be at least 0"),

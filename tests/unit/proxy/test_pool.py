@@ -9,8 +9,6 @@ import os
 import random
 import resource
 import socket
-import ssl
-import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -550,39 +548,6 @@ async def test_connections_do_not_wait_and_notice_a_node_that_is_gone(transport:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
         assert [sock.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [15, 5, 3]
-
-
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with key.pem and cert.pem of 127.0.0.1, signed by itself."""
-    folder = tmp_path_factory.mktemp("tls")
-    new = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=engine -addext subjectAltName=IP:127.0.0.1"
-    subprocess.run(
-        [*new.split(), "-keyout", "key.pem", "-out", "cert.pem"], cwd=folder, check=True, capture_output=True
-    )
-    return folder
-
-
-async def test_engines_may_speak_tls(certificate: Path) -> None:
-    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    server.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
-    body = b"x" * (4 << 20)
-    seen = []
-
-    async def behave(peer: Peer) -> None:
-        while True:
-            request = await peer.request()
-            seen.append(request.body)
-            await peer.send(OK)
-
-    trusting = ssl.create_default_context(cafile=str(certificate / "cert.pem"))
-    async with raw_engine(behave, tls=server) as engine:
-        async with HttpTransport(tls=trusting) as transport:
-            for _ in range(2):
-                assert await (await transport.send(engine.call(body=body))).read() == b"ok"
-            assert (len(engine.peers), seen) == (1, [body, body])
-        async with HttpTransport(tls=ssl.create_default_context()) as stranger:
-            assert await cause(stranger, engine.call()) is Cause.REFUSED
 
 
 async def test_closing_the_pool_breaks_all(transport: HttpTransport) -> None:

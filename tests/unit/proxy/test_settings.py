@@ -64,6 +64,23 @@ def test_servers() -> None:
         Member(name=name, role=Role.ENCODE, pairing="static", address=f"http://{name}", ready=False)
         for name in ("a:1", "b:2")
     )
-    for text in ("a:1", "https://a:1", "http://a/v1", "http:///x", "http://a:99999", "http://a:x", "http://a:0"):
+    both = parse_servers("https://a:1,unix:/run/a.sock,unix:///run/b.sock", role=Role.ENCODE)
+    assert [(member.name, member.address) for member in both] == [
+        ("a:1", "https://a:1"),
+        ("/run/a.sock", "unix:/run/a.sock"),
+        ("/run/b.sock", "unix:/run/b.sock"),
+    ]
+    for text in (
+        "a:1",
+        "ftp://a:1",
+        "unix:",
+        "unix:a.sock",
+        "unix://a.sock",
+        "http://a/v1",
+        "http:///x",
+        "http://a:99999",
+        "http://a:x",
+        "http://a:0",
+    ):
         with pytest.raises(ValueError, match="is no base URL"):
             parse_servers(text, role=Role.ENCODE)
