@@ -71,8 +71,8 @@ class _Engine:
 class HttpTransport:
     """A pool of connections to engines.
 
-    `tls` is for addresses with https; why it fails is logged once per engine. `on_reconnect` is called for each call that
-    is sent again because its connection was closed. `opened` counts all connections that were opened.
+    `tls` is for addresses with https; why it fails is logged once per engine. `on_reconnect` is called for each call
+    that is sent again because its connection was closed. `opened` counts all connections that were opened.
     """
 
     def __init__(self, *, tls: Tls | None = None, on_reconnect: Callable[[], None] = lambda: None) -> None:

@@ -71,6 +71,13 @@ def test_ipv6() -> None:
     assert member.address == "http://[fd00::1]:8000"
 
 
+def test_pods_by_tls() -> None:
+    members = Members(tls=True)
+    members.replace_pods([pod("a"), pod("b", status={"podIP": "fd00::1"})])
+    members.apply_event("MODIFIED", pod("a", status={"podIP": "10.0.0.2"}))
+    assert [member.address for member in members.all()] == ["https://10.0.0.2:8000", "https://[fd00::1]:8000"]
+
+
 def test_members_follow_lists_and_events() -> None:
     members = Members()
     assert not members.synced
