@@ -100,6 +100,7 @@ class Attempts:
         if other is None or len(failed_on) >= ENGINES_AT_RISK:
             return Outcome(attempt, target, alone=alone, failed_on=failed_on)
         self._metrics.retried(other.role, cause)
+        arrival.trail.retried(other.role, cause)
         if bare is not None:
             self._metrics.resent(cause)
         attempt = await self._attempt(arrival, other, None, failed_on)

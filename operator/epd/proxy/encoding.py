@@ -18,6 +18,7 @@ from epd.proxy.hints import Hints, hint_keys
 from epd.proxy.media import MediaItem
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member
+from epd.proxy.record import Trail
 from epd.proxy.requests import CHAT_PATH, ParsedRequest, primer_body
 from epd.proxy.rewrite import Reported, read_report
 from epd.proxy.rotation import Rotation
@@ -63,6 +64,7 @@ class EncodeOrder:
     pairing: str
     request_id: str
     headers: Mapping[str, str]
+    trail: Trail = field(default_factory=Trail)
 
 
 @dataclass(slots=True, eq=False)
@@ -243,6 +245,7 @@ class Encoding:
         if isinstance(result, Encoded) or not others:
             return result, False
         self._metrics.retried(Role.ENCODE, cause)
+        work.order.trail.retried(Role.ENCODE, cause)
         result, _ = await self._attempt(work.order, group, self._move(group, others, held), f"{call_id}-r")
         return result, True
 

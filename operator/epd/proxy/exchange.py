@@ -184,6 +184,7 @@ class Exchange:
                 fallback = fallback or self._take_fallback(PAIRING_GONE, held)
                 if outcome.attempt is not None and outcome.attempt.cause is not None:
                     self._metrics.retried(stranger.role, outcome.attempt.cause)
+                    arrival.trail.retried(stranger.role, outcome.attempt.cause)
                 failed_on = outcome.failed_on
                 outcome = await self._attempts.ask(arrival, stranger, stranger.pairing, failed_on=failed_on)
         if resent and fallback is None:
@@ -210,12 +211,17 @@ class Exchange:
             headers["x-epd-model-version"] = member.model_version
         headers.update(primed.headers())
         if attempt.reply.stream is not None:
-            self._metrics.first_token(time.monotonic() - arrival.arrived)
+            arrival.trail.first_token = time.monotonic() - arrival.arrived
+            self._metrics.first_token(arrival.trail.first_token)
         return attempt.reply
 
     async def _prime(self, arrival: Arrival, pairing: str) -> Primed:
         order = EncodeOrder(
-            request=arrival.request, pairing=pairing, request_id=arrival.request_id, headers=arrival.headers
+            request=arrival.request,
+            pairing=pairing,
+            request_id=arrival.request_id,
+            headers=arrival.headers,
+            trail=arrival.trail,
         )
         return Primed.of(await self.adapters.encode(order))
 

@@ -28,8 +28,12 @@ class Turn(Protocol):
     def refuse(self, error: ProxyError) -> Reply:
         """Answer with `error`, in place of `answer`."""
 
-    def end(self, *, left: bool) -> None:
-        """It is over; `left`: the client went before its reply was complete. Called once."""
+    def end(self, *, left: bool, broken: bool, streamed: int) -> None:
+        """It is over. Called once.
+
+        `left`: the client went before its reply was complete; `broken`: this side or the engine broke it off.
+        `streamed` bytes of a stream were sent.
+        """
 
 
 class Handler(Protocol):

@@ -304,7 +304,9 @@ class Connection(asyncio.Protocol):
     def _end_turn(self, *, left: bool) -> None:
         turn, self._turn = self._turn, None
         if turn is not None:
-            turn.end(left=left)
+            sender = self._sender
+            streamed, sender.streamed = sender.streamed, 0
+            turn.end(left=left, broken=self._quit or sender.broken, streamed=streamed)
 
     def _next(self) -> None:
         """Turn to the next request, which may be there already."""

@@ -99,6 +99,7 @@ class Legs:
         other = self._choose(arrival, pairing, failed_on, excluded=engine.name)
         if other is not None and len(failed_on) < ENGINES_AT_RISK:
             self._metrics.retried(Role.PREFILL, attempt.cause)
+            arrival.trail.retried(Role.PREFILL, attempt.cause)
             engine = other
             attempt = (await self._ask(arrival, engine, body, bare)).after(failed_on, engine.name)
         if attempt.cause is Cause.LOCAL:

@@ -19,6 +19,8 @@ from epd.proxy.transport import Cause
 
 _SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 """From a cached picture (10 ms) to the encode timeout (120 s)."""
+_REQUEST_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+"""From what needs no model (5 ms) to the request timeout (600 s)."""
 _ROLE: Final = ("namespace", "epd", "role")
 _SHOWN_ROLES: Final = frozenset({str(Role.ENCODE), str(Role.PREFILL_DECODE)})
 """Shown also while nobody has them."""
@@ -38,6 +40,16 @@ class Metrics:
     def _count_requests(self, namespace: str, epd: str) -> None:
         r, base = self.registry, {"namespace": namespace, "epd": epd}
         self._requests = Counts(r, "epd_proxy_requests", "Requests by route and status sent", base, ("route", "code"))
+        self._seconds = Spread(
+            r,
+            "epd_proxy_request_seconds",
+            "From a request's head to the last byte of its reply, by route and by how it ended",
+            base,
+            _REQUEST_SECONDS,
+            ("route", "outcome"),
+        )
+        self._received = Counts(r, "epd_proxy_request_body_bytes", "Bytes of bodies from clients", base, ("route",))
+        self._sent = Counts(r, "epd_proxy_response_body_bytes", "Bytes of bodies to clients", base, ("route",))
         self._retries = Counts(
             r, "epd_proxy_retries", "Second attempts on another engine, by cause", base, ("role", "cause")
         )
@@ -136,6 +148,13 @@ class Metrics:
     def request(self, *, route: str, code: int) -> None:
         """A reply's head was sent with status `code`."""
         self._requests.add(route, str(code))
+
+    def ended(self, route: str, outcome: str, *, seconds: float, received: int, sent: int) -> None:
+        """A request is over, `seconds` after its head came; its bodies had as many bytes."""
+        self._seconds.observe(seconds, route, outcome)
+        key = (route,)
+        self._received.values[key] += received
+        self._sent.values[key] += sent
 
     def encode_wanted(self, items: int) -> None:
         """`items` begin to wait for an encoder."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 from epd.proxy.pods import Member
+from epd.proxy.record import Trail
 from epd.proxy.requests import ParsedRequest
 from epd.proxy.routing import InFlight
 from epd.proxy.stream import HEAD_LIMIT_BYTES, EventFilter, EventTooLargeError, StreamHead, Verdict
@@ -48,6 +49,7 @@ class Arrival:
     deadline: float
     method: str = "POST"
     tenant: str = ""
+    trail: Trail = field(default_factory=Trail)
 
     @property
     def client(self) -> str:

@@ -32,7 +32,10 @@ class ReplySender:
     whether that has room.
     """
 
-    __slots__ = ("_chunked", "_finishing", "_on_sent", "_prefix", "_stream", "_transport", "broken", "writable")
+    __slots__ = (
+        *("_chunked", "_finishing", "_on_sent", "_prefix", "_stream", "_transport"),
+        *("broken", "streamed", "writable"),
+    )
 
     def __init__(self, transport: asyncio.Transport, on_sent: Callable[[], None]) -> None:
         self._transport = transport
@@ -45,6 +48,8 @@ class ReplySender:
         self._finishing = False
         self.broken = False
         """Whether a stream broke off."""
+        self.streamed = 0
+        """Bytes of streams, without what frames them; for the owner to set back."""
 
     def refuse(self, reply: Reply, *, bodiless: bool, close: bool) -> None:
         """Send a reply to a request that may not be complete; nobody is told when it is sent."""
@@ -79,6 +84,7 @@ class ReplySender:
 
     def write(self, data: bytes) -> None:
         """Send the next bytes of the stream."""
+        self.streamed += len(data)
         framed = chunk(data) if self._chunked else data
         if self._prefix:
             framed, self._prefix = self._prefix + framed, b""

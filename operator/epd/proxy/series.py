@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
@@ -43,30 +44,45 @@ class Counts(Collector):
 
 
 class Spread(Collector):
-    """A histogram with buckets up to each of `bounds`."""
+    """Histograms of one name, with buckets up to each of `bounds`, by the values of `labels`."""
 
     def __init__(
-        self, registry: CollectorRegistry, name: str, text: str, base: Mapping[str, str], bounds: Sequence[float]
+        self,
+        registry: CollectorRegistry,
+        name: str,
+        text: str,
+        base: Mapping[str, str],
+        bounds: Sequence[float],
+        labels: Sequence[str] = (),
     ) -> None:
         self._name = name
         self._text = text
         self._base = base
         self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
+        self._labels = labels
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._sums: defaultdict[tuple[str, ...], float] = defaultdict(float)
+        if not labels:
+            # shown before its first value, since its labels are known
+            self._counts[()] = self._none()
         registry.register(self)
 
-    def observe(self, value: float) -> None:
+    def observe(self, value: float, *labels: str) -> None:
         """Take one value."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+        counts = self._counts.get(labels)
+        if counts is None:
+            counts = self._counts[labels] = self._none()
+        counts[bisect_left(self._bounds, value)] += 1
+        self._sums[labels] += value
 
     def collect(self) -> Iterable[HistogramMetricFamily]:
         """Show all."""
-        buckets, total = [], 0
-        for bound, count in zip([*map(str, map(float, self._bounds)), "+Inf"], self._counts, strict=True):
-            total += count
-            buckets.append((bound, total))
-        family = HistogramMetricFamily(self._name, self._text, labels=list(self._base))
-        family.add_metric(list(self._base.values()), buckets, self._sum)
+        bounds = [*map(str, map(float, self._bounds)), "+Inf"]
+        family = HistogramMetricFamily(self._name, self._text, labels=[*self._base, *self._labels])
+        for labels, counts in self._counts.items():
+            buckets = list(zip(bounds, accumulate(counts), strict=True))
+            family.add_metric([*self._base.values(), *labels], buckets, self._sums[labels])
         yield family
+
+    def _none(self) -> list[int]:
+        return [0] * (len(self._bounds) + 1)

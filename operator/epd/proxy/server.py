@@ -30,6 +30,7 @@ from epd.proxy.head import Head
 from epd.proxy.intake import Intake
 from epd.proxy.metrics import Metrics
 from epd.proxy.prefill import Arrival
+from epd.proxy.record import Trail, outcome_of
 from epd.proxy.requests import ParsedRequest
 from epd.proxy.routes import Handling, Match, find
 from epd.proxy.settings import Settings
@@ -143,8 +144,8 @@ class RequestTurn:
     """One request, from its head to the end of its reply."""
 
     __slots__ = (
-        *("_arrived", "_entered", "_forwarded", "_intake", "_match", "_port", "_preflight", "_request_id", "_share"),
-        *("_unwanted", "deadline", "head", "tenant"),
+        *("_arrived", "_entered", "_forwarded", "_intake", "_match", "_port", "_preflight", "_received", "_reply"),
+        *("_request_id", "_share", "_trail", "deadline", "head", "tenant"),
     )
 
     def __init__(self, port: DataPort, head: Head) -> None:
@@ -159,8 +160,10 @@ class RequestTurn:
         self._entered = False
         self._share: Share | None = None
         self._intake: Intake | None = None
-        self._unwanted = 0
+        self._received = 0
         self._forwarded: dict[str, str] = {}
+        self._trail = Trail()
+        self._reply: Reply | None = None
 
     def begin(self) -> None:
         """Judge the head: route, method, and whether there is room. Raises ProxyError."""
@@ -198,11 +201,11 @@ class RequestTurn:
 
     def feed(self, data: bytes) -> None:
         """Take part of the body. Raises ProxyError."""
+        self._received += len(data)
         if self._intake is not None:
             self._intake.feed(data)
         else:
-            self._unwanted += len(data)
-            self._check_unwanted(self._unwanted)
+            self._check_unwanted(self._received)
 
     async def answer(self) -> Reply:
         """Answer; every failure is a reply."""
@@ -221,13 +224,20 @@ class RequestTurn:
         self._release()
         return self._complete(self._port.reply_with(error, route=self._route, request_id=self._request_id))
 
-    def end(self, *, left: bool) -> None:
-        """Let go of everything."""
+    def end(self, *, left: bool, broken: bool = False, streamed: int = 0) -> None:
+        """Let go of everything, and count what became of it."""
+        metrics, reply, route = self._port.metrics, self._reply, self._route
         if left:
-            self._port.metrics.client_left()
+            metrics.client_left()
         self._release()
         if self._entered:
             self._port.leave(self.tenant)
+        sent = 0
+        if reply is not None and self.head.method != "HEAD":
+            sent = streamed if reply.stream is not None else len(reply.body)
+        outcome = outcome_of(None if reply is None else reply.status, left=left, broken=broken)
+        seconds = time.monotonic() - self._arrived
+        metrics.ended(route, outcome, seconds=seconds, received=self._received, sent=sent)
 
     async def _answer(self) -> Reply:
         port, match = self._port, self._match
@@ -258,6 +268,7 @@ class RequestTurn:
             arrived=self._arrived,
             deadline=self.deadline,
             tenant=self.tenant,
+            trail=self._trail,
         )
 
     @property
@@ -269,6 +280,7 @@ class RequestTurn:
             self._port.tenancy.answered(self.tenant, reply.status)
         if "origin" in self.head.headers:
             reply.headers.update(self._port.cors.headers(self.head.headers))
+        self._reply = reply
         return reply
 
     def _check_unwanted(self, size: int) -> None:

@@ -57,6 +57,8 @@ class RecordedTurn:
     cancelled: bool = False
     ends: list[bool] = field(default_factory=list)
     """`left` of each call of `end`, of which there must be one."""
+    broken: bool | None = None
+    streamed: int | None = None
 
     def begin(self) -> None:
         self.recorder.begins(self)
@@ -79,8 +81,9 @@ class RecordedTurn:
         self.recorder.refusals.append(error)
         return Reply(status=error.status, headers=error.headers(), body=error.body())
 
-    def end(self, *, left: bool) -> None:
+    def end(self, *, left: bool, broken: bool, streamed: int) -> None:
         self.ends.append(left)
+        self.broken, self.streamed = broken, streamed
 
 
 class Wire(asyncio.Transport):

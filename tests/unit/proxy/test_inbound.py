@@ -335,6 +335,7 @@ async def test_a_stream_that_breaks_never_looks_complete(minor: bytes, state: st
     assert LAST_CHUNK not in wire.sent
     # the engine broke off, not the client
     assert (wire.state, stream.calls, recorder.turns[0].ends) == (state, ["close"], [False])
+    assert (recorder.turns[0].broken, recorder.turns[0].streamed) == (True, len(b"data: a\n\n"))
 
 
 async def test_a_slow_client_pauses_the_stream() -> None:

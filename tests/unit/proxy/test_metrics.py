@@ -22,8 +22,11 @@ NAMES = {
     "epd_proxy_queue_seconds_bucket",
     "epd_proxy_queued",
     "epd_proxy_reconnects_total",
+    "epd_proxy_request_body_bytes_total",
+    "epd_proxy_request_seconds_bucket",
     "epd_proxy_requests_total",
     "epd_proxy_resends_total",
+    "epd_proxy_response_body_bytes_total",
     "epd_proxy_retries_total",
     "epd_proxy_rewritten_requests_total",
     "epd_proxy_time_to_first_token_seconds_bucket",
@@ -33,6 +36,7 @@ NAMES = {
 def used() -> Metrics:
     metrics = Metrics(namespace="ai", epd="qwen")
     metrics.request(route="/v1/models", code=200)
+    metrics.ended("/v1/models", "answered", seconds=0.2, received=0, sent=300)
     metrics.encoded("encoded", 2)
     metrics.encoded("coalesced", 0)
     metrics.fallback("no-encoder")

@@ -15,6 +15,9 @@ def test_the_page_is_what_prometheus_reads() -> None:
     spread = Spread(registry, "s", "S", {"x": "1"}, (0.5, 1))
     for value in (0.1, 0.5, 0.6, 7):
         spread.observe(value)
+    by_route = Spread(registry, "t", "T", {"x": "1"}, (1,), ("route",))
+    by_route.observe(3, "/a")
+    by_route.observe(1, "/b")
     assert generate_latest(registry).decode().splitlines() == [
         "# HELP a_total A",
         "# TYPE a_total counter",
@@ -33,4 +36,14 @@ def test_the_page_is_what_prometheus_reads() -> None:
         's_bucket{le="+Inf",x="1"} 4.0',
         's_count{x="1"} 4.0',
         's_sum{x="1"} 8.2',
+        "# HELP t T",
+        "# TYPE t histogram",
+        't_bucket{le="1.0",route="/a",x="1"} 0.0',
+        't_bucket{le="+Inf",route="/a",x="1"} 1.0',
+        't_count{route="/a",x="1"} 1.0',
+        't_sum{route="/a",x="1"} 3.0',
+        't_bucket{le="1.0",route="/b",x="1"} 1.0',
+        't_bucket{le="+Inf",route="/b",x="1"} 1.0',
+        't_count{route="/b",x="1"} 1.0',
+        't_sum{route="/b",x="1"} 1.0',
     ]

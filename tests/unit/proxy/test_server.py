@@ -63,7 +63,7 @@ async def test_a_request_is_in_flight_from_its_head_to_its_end() -> None:
     second.feed(b"12")
     assert (data_port.in_flight, data_port.bodies.taken, data_port.idle.is_set()) == (2, 7, False)
     first.end(left=True)
-    second.refuse(BodyTooLargeError("no"))
+    second_sent = len(second.refuse(BodyTooLargeError("no")).body)
     second.end(left=False)
     assert (data_port.in_flight, data_port.bodies.taken, data_port.idle.is_set()) == (0, 0, True)
     assert (
@@ -73,6 +73,12 @@ async def test_a_request_is_in_flight_from_its_head_to_its_end() -> None:
         == 1
     )
     assert requests_counted(data_port, "/v1/chat/completions", 413) == 1
+    route = {"namespace": "ns", "epd": "demo", "route": "/v1/chat/completions"}
+    value = data_port.metrics.registry.get_sample_value
+    for outcome in ("left", "refused"):
+        assert value("epd_proxy_request_seconds_count", route | {"outcome": outcome}) == 1
+    assert value("epd_proxy_request_body_bytes_total", route) == 7
+    assert second_sent == value("epd_proxy_response_body_bytes_total", route)
 
 
 async def test_what_is_refused_takes_no_place() -> None:
