@@ -139,3 +139,16 @@ func TestNumbersOfRequestsAreNotRepeatedInTheirPictures(t *testing.T) {
 		t.Error("each picture has a number of its own")
 	}
 }
+
+func TestATroubleIsNotToldAsOfATimeBeforeIt(t *testing.T) {
+	s := &soak{}
+	// a time that is rounded down to milliseconds is earlier, but for one in a thousand
+	for range 3 {
+		before := float64(time.Now().UnixMicro()) / 1e6
+		s.note(errBrokenOff, "")
+		if last := s.line.Troubles[len(s.line.Troubles)-1]; last.Time < before || last.How != "broken off" {
+			t.Errorf("%+v, of %f or later", last, before)
+		}
+		time.Sleep(1100 * time.Microsecond)
+	}
+}

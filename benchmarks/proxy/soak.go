@@ -160,7 +160,9 @@ func (s *soak) note(err error, version string) {
 		}
 	}
 	text := err.Error()
-	s.line.Troubles = append(s.line.Troubles, trouble{float64(time.Now().UnixMilli()) / 1e3, how, text[:min(len(text), 300)]})
+	// a stream breaks off within a millisecond of its engine's death, so that a rounded time could come before it
+	now := float64(time.Now().UnixMicro()) / 1e6
+	s.line.Troubles = append(s.line.Troubles, trouble{now, how, text[:min(len(text), 300)]})
 }
 
 func (s *soak) say() {
