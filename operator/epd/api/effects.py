@@ -52,7 +52,11 @@ class Effect(Enum):
     STRATEGY = Change("none; the next rollout goes by it.")
     SERVICE = Change("updates the Service; no pod restarts.")
     COLLECTION = Change("updates the claim's collector; no engine restarts.")
-    STAMPS = Change("updates the claim's collector; with connector: Managed rolls all roles.", _ROLES)
+    STAMPS = Change(
+        "updates the claim's collector; with connector: Managed rolls all roles, and with encode the proxy.",
+        _ROLES,
+        _PROXY,
+    )
     CLAIM = Change("updates the claim; no pod restarts.")
     STORAGE = Change("grows the claim; shrinking is refused. No pod restarts.")
     REFUSED = Change("refused.")
@@ -91,6 +95,8 @@ class Effect(Enum):
     VERSION = Change("new cache version, rolls all roles.", _VERSION)
     VERSION_AND_PROXY = Change("new cache version, rolls all roles and the proxy.", _VERSION | _PROXY)
     PROXY = Change("rolls the proxy.", _PROXY)
+    TLS = Change("rolls the proxy; the Service's port and the URL follow.", _PROXY)
+    SECRET = Change("rolls the proxy; a change inside the Secret does not.", _PROXY)
     PROXY_REQUEST = Change(
         "rolls the proxy, and prefillDecode where its drainTimeout is absent.", _PROXY, _PREFILL_DECODE
     )
@@ -177,6 +183,11 @@ EFFECTS: Final[dict[str, Effect]] = {
     "proxy.timeouts": Effect.PROXY,
     "proxy.timeouts.request": Effect.PROXY_REQUEST,
     "proxy.limits": Effect.PROXY,
+    "proxy.tls": Effect.TLS,
+    "proxy.tls.secretName": Effect.SECRET,
+    "proxy.auth": Effect.PROXY,
+    "proxy.auth.apiKeys.secretName": Effect.SECRET,
+    "proxy.cors": Effect.PROXY,
     "proxy.service": Effect.SERVICE,
     "proxy.media": Effect.PROXY,
     "proxy.media.allowedDomains": Effect.EVERYTHING,

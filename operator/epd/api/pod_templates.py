@@ -89,6 +89,10 @@ _PROXY_CONTAINER_FIELDS: Final = {
     "args": "is set by the operator from spec.proxy",
     "ports": "is set by the operator; use spec.proxy.service.port",
 }
+_TLS_VOLUME: Final = "is set by the operator; use spec.proxy.tls"
+_API_KEYS_VOLUME: Final = "is set by the operator; use spec.proxy.auth.apiKeys"
+_PROXY_VOLUMES: Final = {names.PROXY_TLS_VOLUME: _TLS_VOLUME, names.PROXY_API_KEYS_VOLUME: _API_KEYS_VOLUME}
+_PROXY_MOUNTS: Final = {names.PROXY_TLS_PATH: _TLS_VOLUME, names.PROXY_API_KEYS_PATH: _API_KEYS_VOLUME}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +126,8 @@ PROXY: Final = PodTemplateRules(
     pod=_PROXY_POD_FIELDS,
     container=names.PROXY_CONTAINER,
     container_fields=_PROXY_CONTAINER_FIELDS,
+    volumes=_PROXY_VOLUMES,
+    mounts=_PROXY_MOUNTS,
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, WithJsonSchema
 
@@ -13,6 +13,14 @@ from epd.api.fields import ApiModel, Duration, PodTemplate, Quantity, Resources
 Domain = Annotated[
     str, Field(min_length=1, max_length=253, pattern=r"^(\*|(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)$")
 ]
+
+
+# what a browser sends as `Origin`, or "*" for any page
+Origin = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^(\*|https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?)$")]
+SecretName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+
+DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+"""Scheme -> the port that a URL need not name."""
 
 
 class EncoderFailurePolicy(StrEnum):
@@ -38,9 +46,19 @@ class ProxyLimits(ApiModel):
 
     max_in_flight: int = Field(1024, ge=1, le=1_000_000)
     """Requests at once per proxy pod; more are answered 429."""
+    # As many sequences as vLLM runs at a time on its largest GPUs: see epd.proxy.settings, which has the same defaults.
+    max_per_engine: int = Field(1024, ge=1, le=1_000_000)
+    """Requests at once from one proxy pod to one engine of the prefill side, for example `64`; further ones wait in the
+    proxy, where any engine that gets room can take them."""
+    max_queued: int = Field(256, ge=0, le=1_000_000)
+    """Requests per proxy pod that wait for an engine with room, 10 s at most, then 503; more are answered 429. 0: none
+    waits."""
     max_fallback_encodes: int = Field(8, ge=0, le=1_000_000)
     """Requests at once per proxy pod whose media the prefill side encodes because no encoder did; more are answered
     503."""
+    max_per_tenant: int | None = Field(None, ge=1, le=1_000_000)
+    """Requests at once per tenant and proxy pod, for example `32`; more are answered 429. Needs auth.apiKeys. Absent:
+    no limit but the others."""
 
 
 class ProxyService(ApiModel):
@@ -48,8 +66,8 @@ class ProxyService(ApiModel):
 
     type: str = Field("ClusterIP", max_length=16, json_schema_extra={"enum": ["ClusterIP", "NodePort", "LoadBalancer"]})
     """Type of the Service: ClusterIP, NodePort or LoadBalancer."""
-    port: int = Field(80, ge=1, le=65535)
-    """Port of the Service."""
+    port: int | None = Field(None, ge=1, le=65535)
+    """Port of the Service, for example `8080`. Default: 443 with proxy.tls, else 80."""
     annotations: Annotated[
         dict[str, str],
         WithJsonSchema(
@@ -75,6 +93,50 @@ class ProxyMedia(ApiModel):
     """Largest request body, for example `64Mi`; larger ones are answered 413. At most 1Gi."""
 
 
+class ProxyTLS(ApiModel):
+    """The certificate of the endpoint."""
+
+    secret_name: SecretName
+    """Secret of type kubernetes.io/tls (`tls.crt`, `tls.key`), for example one that cert-manager renews. What changes
+    in it is taken for new connections within about two minutes, without a restart."""
+
+
+class APIKeys(ApiModel):
+    """The keys that clients must show."""
+
+    secret_name: SecretName
+    """Secret with one entry per tenant: its key is the tenant's name, its value the tenant's API keys, one a line. What
+    changes in it is in force within about two minutes, without a restart."""
+
+
+class TenantIsolation(StrEnum):
+    """What tenants share."""
+
+    SHARED = "Shared"
+    SALTED = "Salted"
+
+
+class ProxyAuth(ApiModel):
+    """Who may send requests."""
+
+    api_keys: APIKeys | None = None
+    """The keys that clients must show, as `Authorization: Bearer` or `x-api-key`; others are answered 401. Absent:
+    everyone who reaches the Service may send."""
+    tenant_isolation: TenantIsolation = TenantIsolation.SHARED
+    """What tenants share. Shared: an item that one tenant has sent is not encoded again for another, who could tell by
+    the time it takes. Salted: embeddings and prefixes are cached for each tenant apart; needs apiKeys."""
+
+
+class ProxyCORS(ApiModel):
+    """Which web pages may read answers."""
+
+    allowed_origins: list[Origin] = Field(
+        default_factory=list, max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}
+    )
+    """Origins of pages whose scripts may read answers, for example `[https://chat.example.com]`; `*` is any. Empty:
+    none."""
+
+
 class ProxySpec(ApiModel):
     """The OpenAI-compatible endpoint in front of the engines."""
 
@@ -87,6 +149,12 @@ class ProxySpec(ApiModel):
     """How long the proxy waits."""
     limits: ProxyLimits = Field(default_factory=ProxyLimits)
     """How much one proxy pod takes on."""
+    tls: ProxyTLS | None = None
+    """The certificate of the endpoint. Absent: plain HTTP."""
+    auth: ProxyAuth = Field(default_factory=ProxyAuth)
+    """Who may send requests."""
+    cors: ProxyCORS = Field(default_factory=ProxyCORS)
+    """Which web pages may read answers."""
     service: ProxyService = Field(default_factory=ProxyService)
     """The Service whose address is the deployment's URL."""
     media: ProxyMedia = Field(default_factory=ProxyMedia)
@@ -98,5 +166,15 @@ class ProxySpec(ApiModel):
     {memory: 1Gi}}`."""
     pod_template: PodTemplate = Field(default_factory=dict)
     """metadata and spec of the proxy's pods, merged strategically; the container is named `proxy`. Refused in it:
-    image, command, args and ports of that container, and terminationGracePeriodSeconds, serviceAccountName and
-    restartPolicy of the pod."""
+    image, command, args and ports of that container, the volumes `tls` and `api-keys`, and
+    terminationGracePeriodSeconds, serviceAccountName and restartPolicy of the pod."""
+
+    @property
+    def scheme(self) -> str:
+        """What the endpoint speaks: `https` or `http`."""
+        return "https" if self.tls else "http"
+
+    @property
+    def port(self) -> int:
+        """Port of the Service."""
+        return self.service.port or DEFAULT_PORTS[self.scheme]

@@ -221,6 +221,8 @@ _DELETES_FROM_BROUGHT: Final = (
     " && has(self.volume.persistentVolumeClaim)"
 )
 
+_HAS_KEYS: Final = "has(self.auth) && has(self.auth.apiKeys)"
+
 FIELD_RULES: Final[dict[str, tuple[Rule, ...]]] = {
     "model.source": (
         Rule(
@@ -305,6 +307,19 @@ FIELD_RULES: Final[dict[str, tuple[Rule, ...]]] = {
         ),
     ),
     _STORAGE: (Rule("quantity(string(self)).isGreaterThan(quantity('0'))", "must be more than 0, for example 100Gi"),),
+    "proxy": (
+        Rule(
+            f"!has(self.limits) || !has(self.limits.maxPerTenant) || {_HAS_KEYS}",
+            "spec.proxy.limits.maxPerTenant needs spec.proxy.auth.apiKeys: its Secret says who the tenants are. Set "
+            "it, or remove maxPerTenant; maxInFlight limits all requests together",
+        ),
+        Rule(
+            "!has(self.auth) || !has(self.auth.tenantIsolation) || self.auth.tenantIsolation != 'Salted'"
+            f" || {_HAS_KEYS}",
+            "spec.proxy.auth.tenantIsolation: Salted needs spec.proxy.auth.apiKeys: without keys there are no tenants "
+            "to tell apart. Set apiKeys: {secretName: ...}, or use Shared",
+        ),
+    ),
     "proxy.timeouts.request": (_duration("spec.proxy.timeouts.request", "1s", "24h"),),
     "proxy.timeouts.encode": (_duration("spec.proxy.timeouts.encode", "1s", "1h"),),
     "proxy.timeouts.idle": (_duration("spec.proxy.timeouts.idle", "1s", "1h"),),

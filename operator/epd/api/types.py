@@ -53,12 +53,17 @@ from epd.api.fields import (
 )
 from epd.api.model import HuggingFaceSource, ModelSource, ModelSpec
 from epd.api.proxy import (
+    APIKeys,
     EncoderFailurePolicy,
+    ProxyAuth,
+    ProxyCORS,
     ProxyLimits,
     ProxyMedia,
     ProxyService,
     ProxySpec,
     ProxyTimeouts,
+    ProxyTLS,
+    TenantIsolation,
 )
 from epd.api.status import (
     Condition,
@@ -70,6 +75,7 @@ from epd.api.status import (
 )
 
 __all__ = [
+    "APIKeys",
     "ApiModel",
     "Args",
     "CachedVersionStatus",
@@ -101,10 +107,13 @@ __all__ = [
     "ObjectMeta",
     "Parallelism",
     "PolicyStatus",
+    "ProxyAuth",
+    "ProxyCORS",
     "ProxyLimits",
     "ProxyMedia",
     "ProxyService",
     "ProxySpec",
+    "ProxyTLS",
     "ProxyTimeouts",
     "ReclaimPolicy",
     "Resources",
@@ -116,6 +125,7 @@ __all__ = [
     "SecretKeyRef",
     "Spec",
     "Status",
+    "TenantIsolation",
     "Topology",
     "Volume",
     "VolumeClaimTemplate",

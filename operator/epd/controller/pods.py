@@ -2,7 +2,8 @@
 
 Pure. Texts that change by themselves (back-off times, restart counts, attempts) are left out: a status must not move
 while nothing happens. Sources: k8s.io/kubernetes pkg/kubelet/images/types.go and pkg/kubelet/container/sync_result.go
-(waiting reasons), pkg/kubelet/kubelet_pods.go (Secrets), pkg/scheduler/framework/plugins/noderesources/fit.go.
+(waiting reasons), pkg/kubelet/kubelet_pods.go and pkg/volume/secret/secret.go (Secrets),
+pkg/scheduler/framework/plugins/noderesources/fit.go.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _MOUNT_EVENTS: Final = frozenset({"FailedMount", "FailedAttachVolume"})
 _BACK_OFF: Final = re.compile(r'^Back-off pulling image "[^"]*":? ?(ErrImagePull: )?')
 _SECRET_ABSENT: Final = re.compile(r'secrets? "(?P<name>[^"]+)" not found')
 _KEY_ABSENT: Final = re.compile(r"couldn't find key (?P<key>\S+) in Secret (?P<secret>\S+)")
+_VOLUME_KEY_ABSENT: Final = re.compile(r'volume "(?P<volume>[^"]+)".*references non-existent secret key: (?P<key>\S+)')
 _DEVICE: Final = re.compile(r"Insufficient (?P<resource>[a-z0-9.-]+/[A-Za-z0-9._-]*[A-Za-z0-9])")
 _RESOURCE: Final = re.compile(r"Insufficient (?P<resource>[A-Za-z0-9./_-]+[A-Za-z0-9])")
 _ERROR: Final = re.compile(r"\b[A-Za-z_.]*(?:Error|Exception): .+")
@@ -66,6 +68,11 @@ def ready(pod: Manifest) -> bool:
     if pod["metadata"].get("deletionTimestamp"):
         return False
     return any(c["type"] == "Ready" and c["status"] == "True" for c in pod.get("status", {}).get("conditions") or ())
+
+
+def has_port(pod: Manifest, name: str) -> bool:
+    """Whether a container of the pod has a port of this name; a Service that targets it by name needs one."""
+    return any(port.get("name") == name for c in pod["spec"].get("containers") or () for port in c.get("ports") or ())
 
 
 def worst(pods: Iterable[Manifest], workload: Workload, events: Iterable[Manifest] = ()) -> Trouble | None:
@@ -188,4 +195,16 @@ def _mount(pod: Manifest, events: Iterable[Manifest]) -> Trouble | None:
     if not mine or not stuck_creating(pod):
         return None
     latest = max(mine, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
-    return _config(name_of(pod), str(latest.get("message", "")))
+    words = str(latest.get("message", ""))
+    if (absent := _VOLUME_KEY_ABSENT.search(words)) is not None:
+        return _volume_key(pod, absent["volume"], absent["key"])
+    return _config(name_of(pod), words)
+
+
+def _volume_key(pod: Manifest, volume: str, key: str) -> Trouble:
+    """The kubelet says which volume lacks a key, not which Secret that is."""
+    secrets = {v["name"]: v["secret"]["secretName"] for v in pod["spec"].get("volumes") or () if v.get("secret")}
+    secret = secrets.get(volume, f"of volume {volume}")
+    return Trouble(
+        Reason.SECRET_KEY_MISSING, f"pod {name_of(pod)}: Secret {secret} has no key {key}. Add the key to it."
+    )

@@ -123,7 +123,11 @@ def _parts(epd: EPDDeployment, facts: Facts, observed: Observed) -> dict[Conditi
 def _available(epd: EPDDeployment, facts: Facts, observed: Observed) -> Finding:
     answering = [role for role, _ in facts.roles if role in _ANSWERING]
     engines = any(pods.ready(pod) for role in answering for pod in observed.pods_of(role))
-    proxies = any(pods.ready(pod) for pod in observed.component_pods(names.COMPONENT_PROXY))
+    # While a certificate comes or goes, proxies of before are ready and speak what the URL no longer says.
+    proxies = any(
+        pods.ready(pod) and pods.has_port(pod, epd.spec.proxy.scheme)
+        for pod in observed.component_pods(names.COMPONENT_PROXY)
+    )
     if engines and proxies:
         return Finding.true(Reason.SERVING, f"requests are answered at {facts.url}")
     if epd.spec.suspend:

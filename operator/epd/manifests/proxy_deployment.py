@@ -1,4 +1,4 @@
-"""The proxy's Deployment. Pure. Its flags are those of `epd.proxy.main`."""
+"""The proxy's Deployment. Pure."""
 
 from __future__ import annotations
 
@@ -6,62 +6,40 @@ from typing import Any, Final
 
 from epd.api import names
 from epd.api.quantity import duration_seconds
-from epd.api.types import EncoderCacheSpec, EPDDeployment, Spec
+from epd.api.types import EPDDeployment, Spec
 from epd.manifests import pod
-from epd.manifests.connector_configmap import is_managed
 from epd.manifests.context import Context, Manifest
 from epd.manifests.labels import ANNOTATION_DEFAULT_CONTAINER, component_selector, labels, metadata
 from epd.manifests.merge import merge_pod_template
-from epd.manifests.service import PORT_NAME
-from epd.topology.roles import roles_of
+from epd.manifests.proxy_flags import ADMIN_PORT, DATA_PORT, TLS_CERTIFICATE, TLS_KEY, proxy_flags
+from epd.manifests.service import port_name
 
-DATA_PORT: Final = 8000
-ADMIN_PORT: Final = 9090
 _ADMIN_PORT_NAME: Final = "admin"
 _USER: Final = 65532
 """`nonroot` of distroless images; numeric, because the kubelet can't tell a name's uid from 0."""
-
-
-def proxy_args(epd: EPDDeployment) -> list[str]:
-    """Return the flags of `epd-proxy`.
-
-    It waits out the delay of its Service by itself, instead of a preStop: meanwhile it can tell clients to close their
-    connections.
-    """
-    spec, proxy = epd.spec, epd.spec.proxy
-    cache = spec.encoder_cache or EncoderCacheSpec()
-    flags = {
-        "--namespace": epd.metadata.namespace,
-        "--epd": epd.metadata.name,
-        "--roles": ",".join(role for role, _ in roles_of(spec)),
-        "--port": str(DATA_PORT),
-        "--admin-port": str(ADMIN_PORT),
-        "--encoder-failure-policy": str(proxy.encoder_failure_policy),
-        "--request-timeout": proxy.timeouts.request,
-        "--encode-timeout": proxy.timeouts.encode,
-        "--idle-timeout": proxy.timeouts.idle,
-        "--max-in-flight": str(proxy.limits.max_in_flight),
-        "--max-fallback-encodes": str(proxy.limits.max_fallback_encodes),
-        "--hash-algorithm": str(cache.hash_algorithm),
-        "--max-body-size": str(proxy.media.max_body_size),
-        "--drain-delay": f"{pod.PRESTOP_SECONDS}s",
-        "--drain-timeout": proxy.timeouts.request,
-    }
-    if proxy.media.allowed_domains:
-        flags["--allowed-media-domains"] = ",".join(proxy.media.allowed_domains)
-    switches = {"--suspended": spec.suspend, "--rewrite": _may_leave_media_out(spec)}
-    return [f"{flag}={value}" for flag, value in flags.items()] + [flag for flag, given in switches.items() if given]
-
-
-def _may_leave_media_out(spec: Spec) -> bool:
-    """Only the Managed connector survives an entry that is gone; without encoders nothing stands in for media."""
-    return spec.encode is not None and is_managed(spec)
 
 
 def _security_context(spec: Spec) -> dict[str, Any]:
     """No uid of ours where the user leaves uids to the platform (OpenShift refuses any other than its own)."""
     plain: dict[str, Any] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     return plain | {"runAsUser": _USER, "runAsGroup": _USER} if "runAsUser" in spec.security_context else plain
+
+
+def _secrets(spec: Spec) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Volumes and mounts. As directories: the kubelet renews these when a Secret changes, and files of a subPath never.
+
+    The certificate's keys are named, so that the kubelet says which one a Secret lacks; of tenants any name may be one.
+    """
+    tls, keys = spec.proxy.tls, spec.proxy.auth.api_keys
+    volumes, mounts = [], []
+    if tls is not None:
+        items = [{"key": key, "path": key} for key in (TLS_CERTIFICATE, TLS_KEY)]
+        volumes.append({"name": names.PROXY_TLS_VOLUME, "secret": {"secretName": tls.secret_name, "items": items}})
+        mounts.append(pod.mount(names.PROXY_TLS_VOLUME, names.PROXY_TLS_PATH, read_only=True))
+    if keys is not None:
+        volumes.append({"name": names.PROXY_API_KEYS_VOLUME, "secret": {"secretName": keys.secret_name}})
+        mounts.append(pod.mount(names.PROXY_API_KEYS_VOLUME, names.PROXY_API_KEYS_PATH, read_only=True))
+    return volumes, mounts
 
 
 def _container(epd: EPDDeployment, context: Context) -> dict[str, Any]:
@@ -72,12 +50,13 @@ def _container(epd: EPDDeployment, context: Context) -> dict[str, Any]:
         "image": context.operator_image,
         **({"imagePullPolicy": pull_policy} if pull_policy else {}),
         "command": ["epd-proxy"],
-        "args": proxy_args(epd),
+        "args": proxy_flags(epd),
         "ports": [
-            {"name": PORT_NAME, "containerPort": DATA_PORT, "protocol": "TCP"},
+            {"name": port_name(epd), "containerPort": DATA_PORT, "protocol": "TCP"},
             {"name": _ADMIN_PORT_NAME, "containerPort": ADMIN_PORT, "protocol": "TCP"},
         ],
         **pod.resources(epd.spec.proxy.resources),
+        **({"volumeMounts": mounts} if (mounts := _secrets(epd.spec)[1]) else {}),
         # Loading the Kubernetes client takes seconds, on a busy node many; until then liveness would count failures.
         "startupProbe": {"httpGet": {"path": "/healthz", "port": _ADMIN_PORT_NAME}, "periodSeconds": 1}
         | {"failureThreshold": 120, "timeoutSeconds": 5},
@@ -110,6 +89,7 @@ def _pod_template(epd: EPDDeployment, context: Context) -> dict[str, Any]:
                 }
             ],
             "containers": [_container(epd, context)],
+            **({"volumes": volumes} if (volumes := _secrets(spec)[0]) else {}),
         },
     }
     merged = merge_pod_template(rendered, spec.proxy.pod_template)

@@ -136,6 +136,14 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "spec.proxy.encoderFailurePolicy": "Fail",
         "spec.proxy.replicas": 0,
     },
+    "endpoint for tenants": {
+        "spec.proxy.tls": {"secretName": "epd-tls"},
+        "spec.proxy.auth": {"apiKeys": {"secretName": "tenants.v2"}, "tenantIsolation": "Salted"},
+        "spec.proxy.limits": {"maxInFlight": 1, "maxPerEngine": 1, "maxQueued": 0, "maxPerTenant": 1},
+        "spec.proxy.cors": {"allowedOrigins": ["https://chat.example.com", "http://localhost:3000", "*"]},
+    },
+    "keys without isolation": {"spec.proxy.auth": {"apiKeys": {"secretName": "tenants"}}},
+    "isolation by default": {"spec.proxy.auth": {"tenantIsolation": "Shared"}},
 }
 
 

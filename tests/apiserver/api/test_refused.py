@@ -287,6 +287,28 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"spec.proxy.media.allowedDomains": ["https://a.b"]},
         "allowedDomains[0] in body should match",
     ),
+    "isolation without tenants": (
+        {"spec.proxy.auth": {"tenantIsolation": "Salted"}},
+        "spec.proxy.auth.tenantIsolation: Salted needs spec.proxy.auth.apiKeys: without keys there are no tenants to "
+        "tell apart. Set apiKeys: {secretName: ...}, or use Shared",
+    ),
+    "share of a tenant without tenants": (
+        {"spec.proxy.limits.maxPerTenant": 3},
+        "spec.proxy.limits.maxPerTenant needs spec.proxy.auth.apiKeys",
+    ),
+    "unknown isolation": ({"spec.proxy.auth.tenantIsolation": "Strict"}, 'supported values: "Shared", "Salted"'),
+    "keys from nowhere": ({"spec.proxy.auth.apiKeys": {}}, "spec.proxy.auth.apiKeys.secretName: Required value"),
+    "certificate from nowhere": ({"spec.proxy.tls": {}}, "spec.proxy.tls.secretName: Required value"),
+    "name of no Secret": ({"spec.proxy.tls.secretName": "Web_TLS"}, "spec.proxy.tls.secretName in body should match"),
+    "page in place of an origin": (
+        {"spec.proxy.cors.allowedOrigins": ["https://a.example.com/chat"]},
+        "spec.proxy.cors.allowedOrigins[0] in body should match",
+    ),
+    "origin twice": (
+        {"spec.proxy.cors.allowedOrigins": ["*", "*"]},
+        'spec.proxy.cors.allowedOrigins[1]: Duplicate value: "*"',
+    ),
+    "no room at an engine": ({"spec.proxy.limits.maxPerEngine": 0}, "spec.proxy.limits.maxPerEngine in body should be"),
     "unknown policy": ({"spec.proxy.encoderFailurePolicy": "Ignore"}, 'supported values: "Fallback", "Fail"'),
     "service without a proxy": ({"spec.proxy.service.type": "ExternalName"}, 'Unsupported value: "ExternalName"'),
     "container's security in the pod's": (

@@ -68,6 +68,19 @@ SWITCHES: dict[str, tuple[Changes, Changes]] = {
         {"spec.proxy": ABSENT},
         {"spec.proxy": {"resources": {"requests": {"cpu": "1"}}}},
     ),
+    "certificate": (
+        {"spec.proxy": {"tls": {"secretName": "web"}, "service": {"port": 8443}}},
+        {"spec.proxy": ABSENT},
+    ),
+    "keys": (
+        {
+            "spec.proxy": {
+                "auth": {"apiKeys": {"secretName": "tenants"}, "tenantIsolation": "Salted"},
+                "limits": {"maxPerTenant": 8},
+            }
+        },
+        {"spec.proxy": {"auth": {}}},
+    ),
     "rollout": (
         {"spec.encode": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}},
         {"spec.encode": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}},
@@ -122,8 +135,9 @@ def test_defaults_are_written_where_no_union_is(namespace: Namespace) -> None:
                 "replicas": 2,
                 "encoderFailurePolicy": "Fallback",
                 "timeouts": {"request": "10m", "encode": "2m", "idle": "60s"},
-                "limits": {"maxInFlight": 1024, "maxFallbackEncodes": 8},
-                "service": {"type": "ClusterIP", "port": 80},
+                "limits": {"maxInFlight": 1024, "maxPerEngine": 1024, "maxQueued": 256, "maxFallbackEncodes": 8},
+                "auth": {"tenantIsolation": "Shared"},
+                "service": {"type": "ClusterIP"},
                 "media": {"maxBodySize": "64Mi"},
             },
             "spec.paused": False,

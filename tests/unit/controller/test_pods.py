@@ -158,6 +158,23 @@ def test_a_volume_that_cannot_be_mounted_is_told_by_events_of_that_pod() -> None
     )
 
 
+def test_a_volume_without_a_key_names_the_secret() -> None:
+    pod = objects.waiting("ContainerCreating")
+    secret = {"name": "tls", "secret": {"secretName": "web"}}
+    pod["spec"] = {"volumes": [{"name": "config", "configMap": {"name": "c"}}, secret]}
+    words = 'MountVolume.SetUp failed for volume "{}" : references non-existent secret key: tls.crt'
+
+    def told(volume: str) -> Trouble | None:
+        return explain(pod, ENCODE, [objects.event("FailedMount", words.format(volume), uid="uid-qwen-encode-1")])
+
+    assert told("tls") == Trouble(
+        "SecretKeyMissing", "pod qwen-encode-1: Secret web has no key tls.crt. Add the key to it."
+    )
+    assert told("x") == Trouble(
+        "SecretKeyMissing", "pod qwen-encode-1: Secret of volume x has no key tls.crt. Add the key to it."
+    )
+
+
 def test_a_pod_being_deleted_is_neither_ready_nor_in_trouble() -> None:
     pod = objects.ready()
     assert ready(pod)

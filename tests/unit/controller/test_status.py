@@ -44,7 +44,12 @@ def engine(pod: dict[str, Any], role: Role, version: str = "v1-a") -> dict[str, 
     return labelled(pod, {names.LABEL_ROLE: role, names.LABEL_MODEL_VERSION: version})
 
 
-PROXY = labelled(objects.ready("qwen-proxy-1"), {names.LABEL_COMPONENT: "proxy"})
+def proxy(port: str) -> dict[str, Any]:
+    pod = labelled(objects.ready("qwen-proxy-1"), {names.LABEL_COMPONENT: "proxy"})
+    return pod | {"spec": {"containers": [{"name": "proxy", "ports": [{"name": port, "containerPort": 8000}]}]}}
+
+
+PROXY = proxy("http")
 ENCODER = engine(objects.ready("e"), Role.ENCODE)
 ANSWERER = engine(objects.ready("pd"), Role.PREFILL_DECODE)
 JOB = {
@@ -111,6 +116,8 @@ CASES: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("claim absent", {"claim": None}, four("True Serving", "False ClaimNotFound", "True ClaimNotFound")),
     ("not checked yet", {"children": UP[:3]}, four("True Serving", "False Checking", "True Checking")),
     ("no proxy pod", {"pods": (ANSWERER,)}, four("False NotServing", "True AllReady", "False AsSpecified")),
+    ("only proxies of before the certificate went", {"pods": (proxy("https"), ENCODER, ANSWERER)},
+     four("False NotServing", "True AllReady", "False AsSpecified")),
     ("suspended", {"children": (*AT_ZERO, *UP[2:]),
      "pods": (PROXY,), "suspend": True}, four("False Suspended", "True Suspended", "False AsSpecified")),
     ("suspended before a check", {"children": (*AT_ZERO, UP[2]), "pods": (PROXY,), "suspend": True},

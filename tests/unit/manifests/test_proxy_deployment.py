@@ -1,22 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from epd.api.names import Role
 from epd.manifests.context import Context
-from epd.manifests.proxy_deployment import proxy_args, proxy_deployment
-from epd.proxy.main import build_parser, read_settings
-from epd.proxy.settings import EncoderFailurePolicy, Settings
-from unit.topology.objects import ABSENT, epd
+from epd.manifests.proxy_deployment import proxy_deployment
+from unit.manifests.test_proxy_flags import settings
+from unit.topology.objects import epd
 
 CONTEXT = Context(operator_image="op:1", operator_image_pull_policy="Never")
-
-
-def settings(changes: dict[str, Any]) -> Settings:
-    parser = build_parser()
-    return read_settings(parser, parser.parse_args(proxy_args(epd(changes))))
 
 
 def pod(changes: dict[str, Any]) -> dict[str, Any]:
@@ -24,39 +18,10 @@ def pod(changes: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
-def test_the_proxy_reads_what_the_spec_says() -> None:
-    found = settings(
-        {
-            "encoderCache.hashAlgorithm": "SHA256",
-            "proxy.encoderFailurePolicy": "Fail",
-            "proxy.timeouts": {"request": "1h", "encode": "5m", "idle": "30s"},
-            "proxy.limits": {"maxInFlight": 7, "maxFallbackEncodes": 0},
-            "proxy.media": {"allowedDomains": ["a.example", "b.example"], "maxBodySize": "1Gi"},
-            "suspend": True,
-        }
-    )
-    assert (found.namespace, found.epd, found.roles) == ("ai", "qwen-vl", {Role.ENCODE, Role.PREFILL_DECODE})
-    assert (found.port, found.admin_port, found.suspended) == (8000, 9090, True)
-    assert found.policy is EncoderFailurePolicy.FAIL
-    assert (found.limits.request_seconds, found.limits.encode_seconds, found.limits.idle_seconds) == (3600, 300, 30)
-    assert (found.limits.max_in_flight, found.limits.max_fallback_encodes) == (7, 0)
-    assert found.limits.max_body_bytes == 2**30
-    assert found.media.allowed_domains == {"a.example", "b.example"}
-    assert str(found.media.hash_algorithm) == "SHA256"
-    assert found.drain.timeout_seconds == 3600
-
-
-def test_defaults_and_aggregated() -> None:
-    found = settings({"encode": ABSENT, "encoderCache": ABSENT})
-    assert found.roles == {Role.PREFILL_DECODE}
-    assert found.media.allowed_domains == frozenset()
-    assert not found.suspended
-
-
 def test_it_has_time_to_drain() -> None:
-    found = settings({})
-    grace = pod({})["terminationGracePeriodSeconds"]
-    assert grace == found.drain.delay_seconds + found.drain.timeout_seconds + 10
+    drain = settings({"proxy.timeouts.request": "1h"}).drain
+    grace = pod({"proxy.timeouts.request": "1h"})["terminationGracePeriodSeconds"]
+    assert grace == drain.delay_seconds + drain.timeout_seconds + 10
 
 
 def test_no_gap_in_a_rollout() -> None:
@@ -93,6 +58,48 @@ def test_container_and_secrets() -> None:
     assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("qwen-vl-proxy", True)
 
 
+def test_secrets_are_directories_that_the_kubelet_renews() -> None:
+    spec = pod({"proxy.tls": {"secretName": "web"}, "proxy.auth": {"apiKeys": {"secretName": "tenants"}}})
+    (container,) = spec["containers"]
+    assert spec["volumes"] == [
+        {
+            "name": "tls",
+            "secret": {
+                "secretName": "web",
+                "items": [{"key": "tls.crt", "path": "tls.crt"}, {"key": "tls.key", "path": "tls.key"}],
+            },
+        },
+        {"name": "api-keys", "secret": {"secretName": "tenants"}},
+    ]
+    assert container["volumeMounts"] == [
+        {"name": "tls", "mountPath": "/var/lib/epd/tls", "readOnly": True},
+        {"name": "api-keys", "mountPath": "/var/lib/epd/api-keys", "readOnly": True},
+    ]
+
+
+def test_the_flags_name_what_is_mounted() -> None:
+    changes = {"proxy.tls": {"secretName": "web"}, "proxy.auth": {"apiKeys": {"secretName": "tenants"}}}
+    found, spec = settings(changes), pod(changes)
+    tls, keys = (Path(mount["mountPath"]) for mount in spec["containers"][0]["volumeMounts"])
+    files = [item["path"] for item in spec["volumes"][0]["secret"]["items"]]
+    assert [found.tls_certificate, found.tls_key] == [tls / file for file in files]
+    assert found.api_keys == keys
+
+
+def test_probes_need_no_certificate() -> None:
+    plain, secured = (pod(changes)["containers"][0] for changes in ({}, {"proxy.tls": {"secretName": "web"}}))
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert secured[probe] == plain[probe]
+        assert secured[probe]["httpGet"]["port"] == "admin"
+    assert {port["name"]: port["containerPort"] for port in secured["ports"]} == {"https": 8000, "admin": 9090}
+
+
+def test_no_secret_no_volume() -> None:
+    spec = pod({})
+    assert "volumes" not in spec
+    assert "volumeMounts" not in spec["containers"][0]
+
+
 def test_pod_template() -> None:
     template = {"metadata": {"labels": {"epd.dev/name": "x", "a": "b"}}, "spec": {"priorityClassName": "high"}}
     found = proxy_deployment(epd({"proxy.podTemplate": template}), CONTEXT)["spec"]["template"]
@@ -104,17 +111,3 @@ def test_pod_template() -> None:
 @pytest.mark.parametrize("path", ["encode.replicas", "encode.port"])
 def test_roles_change_nothing(path: str) -> None:
     assert proxy_deployment(epd({path: 9}), CONTEXT) == proxy_deployment(epd(), CONTEXT)
-
-
-@pytest.mark.parametrize(
-    ("changes", "rewrite"),
-    [
-        ({}, True),
-        ({"encode": ABSENT}, False),
-        ({"encoderCache.connector": "Example"}, False),
-        ({"encoderCache.connector": "Custom", "encoderCache.custom": {"module": "a", "class": "B"}}, False),
-        ({"encode": ABSENT, "encoderCache": ABSENT}, False),
-    ],
-)
-def test_media_are_left_out_only_where_a_lost_entry_is_survived(changes: dict[str, Any], rewrite: bool) -> None:
-    assert settings(changes).rewrite is rewrite

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epd.api.names import Role
+from epd.manifests.proxy_flags import hint_seconds, proxy_flags
+from epd.proxy.connectors import Connector
+from epd.proxy.isolation import TenantIsolation
+from epd.proxy.main import build_parser, read_settings
+from epd.proxy.settings import EncoderFailurePolicy, Limits, Settings
+from unit.topology.objects import ABSENT, epd
+
+CUSTOM = {"encoderCache.connector": "Custom", "encoderCache.custom": {"module": "a", "class": "B"}}
+MIN_IDLE = "encoderCache.garbageCollection.minIdle"
+
+
+def settings(changes: dict[str, Any]) -> Settings:
+    """What the proxy makes of its flags."""
+    parser = build_parser()
+    return read_settings(parser, parser.parse_args(proxy_flags(epd(changes))))
+
+
+def test_the_proxy_reads_what_the_spec_says() -> None:
+    found = settings(
+        {
+            "encoderCache.hashAlgorithm": "SHA256",
+            "proxy.encoderFailurePolicy": "Fail",
+            "proxy.timeouts": {"request": "1h", "encode": "5m", "idle": "30s"},
+            "proxy.limits": {"maxInFlight": 7, "maxFallbackEncodes": 0, "maxPerEngine": 5, "maxQueued": 0},
+            "proxy.media": {"allowedDomains": ["a.example", "b.example"], "maxBodySize": "1Gi"},
+            "proxy.cors": {"allowedOrigins": ["https://A.example", "http://localhost:3000"]},
+            "suspend": True,
+        }
+    )
+    assert (found.namespace, found.epd, found.roles) == ("ai", "qwen-vl", {Role.ENCODE, Role.PREFILL_DECODE})
+    assert (found.port, found.admin_port, found.suspended) == (8000, 9090, True)
+    assert found.policy is EncoderFailurePolicy.FAIL
+    assert (found.limits.request_seconds, found.limits.encode_seconds, found.limits.idle_seconds) == (3600, 300, 30)
+    assert (found.limits.max_in_flight, found.limits.max_fallback_encodes) == (7, 0)
+    assert (found.limits.max_in_flight_per_engine, found.limits.queue) == (5, 0)
+    assert found.limits.max_body_bytes == 2**30
+    assert found.media.allowed_domains == {"a.example", "b.example"}
+    assert found.allowed_origins == {"https://a.example", "http://localhost:3000"}
+    assert str(found.media.hash_algorithm) == "SHA256"
+    assert found.drain.timeout_seconds == 3600
+
+
+def test_the_defaults_are_the_proxys_own() -> None:
+    found = settings({})
+    assert found.limits == Limits()
+    assert (found.tls_certificate, found.tls_key, found.api_keys) == (None, None, None)
+    assert found.tenant_isolation is TenantIsolation.SHARED
+    assert found.allowed_origins == frozenset()
+
+
+def test_defaults_and_aggregated() -> None:
+    found = settings({"encode": ABSENT, "encoderCache": ABSENT})
+    assert found.roles == {Role.PREFILL_DECODE}
+    assert found.media.allowed_domains == frozenset()
+    assert not found.suspended
+
+
+def test_tenants() -> None:
+    found = settings(
+        {
+            "proxy.auth": {"apiKeys": {"secretName": "tenants"}, "tenantIsolation": "Salted"},
+            "proxy.limits.maxPerTenant": 3,
+        }
+    )
+    assert found.api_keys == Path("/var/lib/epd/api-keys")
+    assert found.tenant_isolation is TenantIsolation.SALTED
+    assert found.limits.max_in_flight_per_tenant == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "connector", "hints", "rewrite"),
+    [
+        # 3/4 of 30m, without the 2m of an encoder and the 10m of a request
+        ({}, Connector.MANAGED, 630, True),
+        ({"encoderCache.connector": "Example"}, Connector.EXAMPLE, 0, False),
+        (CUSTOM, Connector.EXAMPLE, 0, False),
+        # nothing is primed: what the proxy takes for granted without being told
+        ({"encode": ABSENT}, Connector.EXAMPLE, 0, False),
+        ({"encode": ABSENT, "encoderCache": ABSENT}, Connector.EXAMPLE, 0, False),
+    ],
+)
+def test_what_requests_share(changes: dict[str, Any], connector: Connector, hints: int, rewrite: bool) -> None:
+    found = settings(changes)
+    assert (found.connector, found.hint_seconds, found.rewrite) == (connector, hints, rewrite)
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds"),
+    [
+        ({MIN_IDLE: "1h"}, 45 * 60 - 2 * 60 - 10 * 60),
+        ({"proxy.timeouts": {"request": "1m", "encode": "30s"}}, 1350 - 90),
+        ({MIN_IDLE: "16m"}, 0),
+        ({MIN_IDLE: "10s"}, 0),
+        # these may change without a new proxy
+        ({"encoderCache.garbageCollection.enabled": False}, 630),
+        ({"encoderCache.garbageCollection.dryRun": True}, 630),
+        ({"encoderCache.garbageCollection.entryTTL": "72h"}, 630),
+    ],
+)
+def test_a_hint_ends_before_the_collector_may_delete(changes: dict[str, Any], seconds: int) -> None:
+    assert hint_seconds(epd(changes).spec) == seconds
+    assert ("--hint-seconds" in " ".join(proxy_flags(epd(changes)))) is (seconds > 0)
