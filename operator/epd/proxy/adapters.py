@@ -18,10 +18,11 @@ from typing import Final, TypeGuard
 import orjson
 
 from epd.api.names import Role
-from epd.proxy.encoding import Encoded, EncodeFailure, EncodeOrder, Encoding
+from epd.proxy.encoding import Encoding
 from epd.proxy.fetching import fetch
 from epd.proxy.metrics import Metrics
 from epd.proxy.models import MODELS_KEY, MODELS_SECONDS
+from epd.proxy.primers import Encoded, EncodeFailure, EncodeOrder
 from epd.proxy.requests import CHAT_PATH, MODELS_PATH, ParsedRequest
 from epd.proxy.rotation import Rotation
 from epd.proxy.transport import Call, Transport, TransportError

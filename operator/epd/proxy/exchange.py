@@ -16,7 +16,7 @@ from epd.proxy.admission import Admission
 from epd.proxy.attempts import Attempts, Outcome, Side
 from epd.proxy.connectors import SHARING, Connector
 from epd.proxy.deadlines import Deadlines
-from epd.proxy.encoding import EncodeFailure, EncodeOrder, Encoding
+from epd.proxy.encoding import Encoding
 from epd.proxy.errors import (
     EncoderUnavailableError,
     ExhaustedError,
@@ -32,6 +32,7 @@ from epd.proxy.models import MODELS_KEY, Models
 from epd.proxy.pods import Member, Members
 from epd.proxy.prefill import Arrival, PrefillSide, passed_on
 from epd.proxy.primed import NOTHING, Primed
+from epd.proxy.primers import EncodeFailure, EncodeOrder
 from epd.proxy.rewrite import without_pixels
 from epd.proxy.rotation import Rotation
 from epd.proxy.routing import InFlight

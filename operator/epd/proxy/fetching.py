@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from epd.proxy.transport import Call, Transport
 
 
-@dataclass(frozen=True, slots=True)
+# not frozen, which would make one three times as dear; never changed
+@dataclass(slots=True)
 class Fetched:
     """An answer that is complete. Header names are lower case."""
 

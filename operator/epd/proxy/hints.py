@@ -63,4 +63,4 @@ def hint_keys(pairing: str, request: ParsedRequest) -> dict[str, str]:
 
     Without those of URLs, whose content only an engine sees and may change.
     """
-    return {item.key: f"{pairing}/{request.result_key(item)}" for item in request.items if item.identifier is not None}
+    return {item: f"{pairing}/{key}" for item, key in request.result_keys().items()}

@@ -12,8 +12,8 @@ from itertools import accumulate
 from typing import Any, Final
 
 from epd.proxy.connectors import announce
-from epd.proxy.encoding import Encoded, EncodeFailure
 from epd.proxy.prefill import Arrival
+from epd.proxy.primers import Encoded, EncodeFailure
 from epd.proxy.rewrite import Reported
 
 SHOWN_IDENTIFIERS: Final = 32

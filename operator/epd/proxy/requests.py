@@ -66,9 +66,11 @@ class ParsedRequest:
     primer_fields: tuple[str, ...] = ()
     """Names of PRIMER_FIELDS that the request has."""
     options: bytes = b"{}"
-    """Those fields as JSON of one form, to compare requests by and to begin primers with."""
-    result_options: bytes = b"{}"
-    """Those of them on which the embeddings depend, and not only when they are made."""
+    """Those fields as JSON of one form, to begin primers with."""
+    work_options: str = "{}"
+    """The same, with what was lifted out of them, to compare requests by."""
+    result_options: str = "{}"
+    """Those of them on which the embeddings depend, and not only when they are made; written as `work_options` is."""
     rewritable: bool = False
     """Whether engines read what encoders report in place of media, which they do in chat only."""
     previous_response_id: str | None = None
@@ -96,21 +98,22 @@ class ParsedRequest:
     def of_model(self, name: str) -> ParsedRequest:
         """The request as encoders get it when they know its model as `name`; the prefill side's body stays."""
         options = _of_model(self.options, name)
-        result_options = options if self.result_options is self.options else _of_model(self.result_options, name)
-        return replace(self, options=options, result_options=result_options)
+        work_options = result_options = self.payloads.expand(options.decode())
+        if self.result_options is not self.work_options:
+            result_options = _of_model(self.result_options.encode(), name).decode()
+        return replace(self, options=options, work_options=work_options, result_options=result_options)
 
-    def work_key(self, item: MediaItem, *, authorization: str) -> str:
+    def work_key(self, item: MediaItem, *, authorization: str) -> tuple[str, ...]:
         """Key of encoding `item` for this request: equal keys may share one primer in flight."""
-        return self._key(item, self.options, authorization)
+        return (item.key, item.identifier or "", item.part_type, self.work_options, authorization)
 
-    def result_key(self, item: MediaItem) -> str:
-        """Key of what encoding `item` gives: of equal keys, equal embeddings are published under equal names."""
-        return self._key(item, self.result_options)
+    def result_keys(self) -> dict[str, str]:
+        """Keys of what encoding each item gives, by its own key, without those that have no identifier.
 
-    def _key(self, item: MediaItem, options: bytes, *more: str) -> str:
-        named = item.identifier or ""
-        written = self.payloads.expand(options.decode())
-        return digest(HashAlgorithm.BLAKE3, item.key, named, item.part_type, written, *more)
+        Of equal keys, equal embeddings are published under equal names.
+        """
+        options = digest(HashAlgorithm.BLAKE3, self.result_options)
+        return {item.key: f"{item.part_type}/{item.key}/{options}" for item in self.items if item.identifier}
 
     def body_with(self, parts: Mapping[str, bytes]) -> Body:
         """Write the body with other parts, as JSON, in the places of items; `parts` has them by the item's key."""
@@ -210,8 +213,12 @@ class Reading:
             return ParsedRequest(pieces, parts, self.payloads, previous_response_id=previous_response_id)
         fields = {name: self.value[name] for name in primer_fields if self.value.get(name) is not None}
         options = write(fields, sort_keys=True)
-        if len(self.payloads.expand(options.decode())) > OPTIONS_LIMIT:
+        work_options = result_options = self.payloads.expand(options.decode())
+        if len(work_options) > OPTIONS_LIMIT:
             raise InvalidRequestError(f"{', '.join(fields)} are too large together")
+        if not fields.keys().isdisjoint(_TURN_FIELDS):
+            lasting = {name: value for name, value in fields.items() if name not in _TURN_FIELDS}
+            result_options = self.payloads.expand(write(lasting, sort_keys=True).decode())
         return ParsedRequest(
             pieces,
             parts,
@@ -219,7 +226,8 @@ class Reading:
             items=tuple(self.items.values()),
             primer_fields=tuple(fields),
             options=options,
-            result_options=options if fields.keys().isdisjoint(_TURN_FIELDS) else _result_options(fields),
+            work_options=work_options,
+            result_options=result_options,
             rewritable=rewritable,
             previous_response_id=previous_response_id,
         )
@@ -267,10 +275,6 @@ def refused_type(kind: object, accepted: Iterable[str], *, path: str) -> Invalid
 
 def _short(kind: object) -> object:
     return kind[:64] if isinstance(kind, str) else kind
-
-
-def _result_options(fields: Mapping[str, Any]) -> bytes:
-    return write({name: value for name, value in fields.items() if name not in _TURN_FIELDS}, sort_keys=True)
 
 
 def _of_model(options: bytes, name: str) -> bytes:

@@ -29,7 +29,8 @@ _CONTENT_KEY: Final = re.compile(r"[0-9a-f]{64}(?:[0-9a-f]{64})?")
 """vLLM's key of a content (blake3, sha256, sha512). Others, such as `<lora>:<key>`, it makes anew from a `uuid`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# not frozen: there is one for every item; never changed
+@dataclass(slots=True, kw_only=True)
 class Reported:
     """What an encoder said of one item: the key it published under, and the fields that stand for the item.
 

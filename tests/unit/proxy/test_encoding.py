@@ -9,12 +9,14 @@ import time
 import pytest
 
 from epd.proxy import encoding as module
+from epd.proxy import primers
 from epd.proxy.connectors import SHARING, Connector
-from epd.proxy.encoding import NO_ENCODER, PRIMERS_AT_ONCE, Encoded, EncodeFailure, EncodeOrder, Encoding
+from epd.proxy.encoding import NO_ENCODER, PRIMERS_AT_ONCE, Encoding
 from epd.proxy.health import Health
 from epd.proxy.hints import Hints, hint_keys
 from epd.proxy.media import MediaItem, MediaPolicy
 from epd.proxy.prefill import Arrival
+from epd.proxy.primers import Encoded, EncodeFailure, EncodeOrder
 from epd.proxy.requests import CHAT_PATH, ParsedRequest, parse_chat
 from epd.proxy.requests import primer_body as body_of_primer
 from epd.proxy.rotation import Rotation
@@ -329,7 +331,7 @@ async def test_primers_of_a_request_take_turns(monkeypatch: pytest.MonkeyPatch) 
         built.extend(items)
         return body_of_primer(request, items)
 
-    monkeypatch.setattr(module, "primer_body", primer_body)
+    monkeypatch.setattr(primers, "primer_body", primer_body)
     b = bench(E0, E1)
     b.engines.gate = asyncio.Event()
     work = encoding(b)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from epd.proxy.encoding import Encoded, EncodeFailure
 from epd.proxy.primed import NOTHING, SHOWN_BYTES, SHOWN_IDENTIFIERS, Primed
+from epd.proxy.primers import Encoded, EncodeFailure
 from epd.proxy.rewrite import Reported
 from unit.proxy.engines import arrival
 

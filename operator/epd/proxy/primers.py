@@ -1,0 +1,140 @@
+"""Has items encoded by one encoder, and by one other if the first fails: a chat request that ends before any token.
+
+Chooses no first encoder and shares nothing with other requests (`encoding.py` does).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from epd.api.names import Role
+from epd.proxy.connectors import Sharing, read_announcement
+from epd.proxy.deadlines import Deadlines
+from epd.proxy.fetching import Fetched, fetch
+from epd.proxy.media import MediaItem
+from epd.proxy.metrics import Metrics
+from epd.proxy.pods import Member
+from epd.proxy.record import Trail
+from epd.proxy.requests import CHAT_PATH, ParsedRequest, primer_body
+from epd.proxy.rewrite import Reported, read_report
+from epd.proxy.rotation import Rotation
+from epd.proxy.transport import Call, Cause, Transport, TransportError
+
+# None of these is frozen: there are several for every request with media, and making one would take three times as
+# long. None is ever changed but for a primer's encoder.
+
+
+@dataclass(slots=True, kw_only=True)
+class Encoded:
+    """Items were encoded by `encoder`. `reported` has what it said of each, by the item's key.
+
+    `announced` has what it said for the engine that reads them, where the connector needs that.
+    """
+
+    encoder: str
+    reported: Mapping[str, Reported]
+    announced: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class EncodeFailure:
+    """Items could not be encoded. `status`, `headers` and `body` are the last encoder's answer, if there was one."""
+
+    reason: str
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(slots=True, kw_only=True)
+class EncodeOrder:
+    """What to encode, for whom, and by encoders of which pairing."""
+
+    request: ParsedRequest
+    pairing: str
+    request_id: str
+    headers: Mapping[str, str]
+    trail: Trail = field(default_factory=Trail)
+
+
+@dataclass(slots=True, eq=False)
+class Primer:
+    """Items for one call to `encoder`, for whose load they count from the moment it is chosen."""
+
+    order: EncodeOrder
+    items: Sequence[MediaItem]
+    encoder: Member
+    call_id: str
+
+
+class Primers:
+    """Sends primers. `attempt_seconds` bounds one attempt on one encoder."""
+
+    def __init__(
+        self, *, transport: Transport, rotation: Rotation, metrics: Metrics, attempt_seconds: float, sharing: Sharing
+    ) -> None:
+        self._transport = transport
+        self._rotation = rotation
+        self._load = rotation.load
+        self._health = rotation.health
+        self._metrics = metrics
+        self._attempt_seconds = attempt_seconds
+        self._announced = sharing.announced
+        self._deadlines = Deadlines()
+
+    async def prime(self, primer: Primer) -> Encoded | EncodeFailure:
+        """Try the primer's encoder, then one other."""
+        how = "encoded"
+        result = await self._attempt(primer, primer.call_id)
+        if isinstance(result, EncodeFailure):
+            others = self._rotation.encoders(primer.order.pairing, excluded=primer.encoder.name)
+            if others:
+                cause = Cause(result.reason)
+                self._metrics.retried(Role.ENCODE, cause)
+                primer.order.trail.retried(Role.ENCODE, cause)
+                self.move(primer, others)
+                how = "retried"
+                result = await self._attempt(primer, f"{primer.call_id}-r")
+        self._metrics.encoded(how if isinstance(result, Encoded) else "failed", len(primer.items))
+        return result
+
+    def move(self, primer: Primer, encoders: Sequence[Member]) -> None:
+        """Choose another of `encoders`, and count the items there."""
+        self._load.end(primer.encoder.name, len(primer.items))
+        primer.encoder = self._rotation.encoder(primer.items[0].key, encoders)
+        self._load.begin(primer.encoder.name, len(primer.items))
+
+    async def _attempt(self, primer: Primer, call_id: str) -> Encoded | EncodeFailure:
+        order, encoder = primer.order, primer.encoder
+        call = Call(
+            address=encoder.address,
+            path=CHAT_PATH,
+            headers={**order.headers, "content-type": "application/json", "x-request-id": call_id},
+            body=primer_body(order.request, primer.items),
+        )
+        begun = time.monotonic()
+        self._health.sent(encoder.name)
+        try:
+            answer = await self._deadlines.hold(begun + self._attempt_seconds, fetch(self._transport, call))
+        except (TransportError, TimeoutError) as error:
+            cause = error.cause if isinstance(error, TransportError) else Cause.TIMEOUT
+            self._health.failed(encoder.name, cause)
+            return EncodeFailure(reason=str(cause))
+        if answer.status >= 500:
+            self._health.failed(encoder.name, Cause.STATUS)
+        else:
+            self._health.succeeded(encoder.name)
+        if answer.status != 200:
+            reason = str(Cause.STATUS)
+            return EncodeFailure(reason=reason, status=answer.status, headers=answer.headers, body=answer.body)
+        self._metrics.encode_took(time.monotonic() - begun)
+        return self._read(primer, answer)
+
+    def _read(self, primer: Primer, answer: Fetched) -> Encoded:
+        reports = read_report(answer.body, len(primer.items))
+        reported = {item.key: report for item, report in zip(primer.items, reports, strict=True)}
+        announced = read_announcement(answer.body) if self._announced else {}
+        return Encoded(encoder=primer.encoder.name, reported=reported, announced=announced)
