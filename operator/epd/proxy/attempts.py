@@ -93,7 +93,7 @@ class Attempts:
             # it has refused the body without media, as an engine that is ill may
             failed_on |= {target.name}
         # whether it has room or not: the request has had its turn, and no more of them come than were at the first
-        other = None if only else self._rotation.prefill(arrival.request_id, pairing=pairing, excluded=(target.name,))
+        other = None if only else self._rotation.prefill(arrival.key, pairing=pairing, excluded=(target.name,))
         alone = other is None
         if other is None and (cause is Cause.DISCONNECTED or (bare is not None and taken)):
             other = target

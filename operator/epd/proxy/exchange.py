@@ -125,7 +125,7 @@ class Exchange:
 
     async def _answer_text(self, arrival: Arrival, maker: Member | None) -> Reply:
         """Answer what has no media, or media of which the prefill side takes care. Only `maker` can, if given."""
-        target = maker or await self._choose(arrival.request_id, arrival.client, None)
+        target = maker or await self._choose(arrival.key, arrival.client, None)
         outcome = await self._attempts.ask(arrival, target, None, only=maker is not None)
         return self._finish(outcome, arrival, NOTHING, None)
 
@@ -135,10 +135,10 @@ class Exchange:
             # first of all: it is demand for encoders also while nobody is there to use what they encode
             self._metrics.encode_wanted(items)
             held.callback(self._metrics.encode_settled, items)
-            first = maker or self._rotation.prefill(arrival.request_id, wants_encoders=True)
+            first = maker or self._rotation.prefill(arrival.key, wants_encoders=True)
             if first is None:
                 raise _no_engine()
-            if self._rotation.prefill(arrival.request_id, pairing=first.pairing, bounded=True) is None:
+            if self._rotation.prefill(arrival.key, pairing=first.pairing, bounded=True) is None:
                 # what would not even find a place to wait in is not encoded
                 self.admission.check()
             fallback = None
@@ -174,13 +174,13 @@ class Exchange:
         if self._rewrites and primed.failure is None:
             bare = without_pixels(told.request, primed.reported)
         # chosen only now: while the encoders worked, pods came, went and got busy
-        target = await self._choose(arrival.request_id, arrival.client, pairing)
+        target = await self._choose(arrival.key, arrival.client, pairing)
         outcome = await self._attempts.ask(told, target, pairing, bare=bare)
         resent = outcome.resent
         if resent and pairing is not None:
             self.adapters.forget(arrival.request, pairing)
         if outcome.deserted and pairing is not None and self._policy is EncoderFailurePolicy.FALLBACK:
-            stranger = self._rotation.prefill(arrival.request_id, avoided=pairing)
+            stranger = self._rotation.prefill(arrival.key, avoided=pairing)
             if stranger is not None:
                 fallback = fallback or self._take_fallback(PAIRING_GONE, held)
                 if outcome.attempt is not None and outcome.attempt.cause is not None:

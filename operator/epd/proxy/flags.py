@@ -7,6 +7,7 @@ from pathlib import Path
 
 from epd.api.names import Role
 from epd.flags import add_count, add_duration, typed
+from epd.proxy.affinity import Affinity
 from epd.proxy.connectors import Connector
 from epd.proxy.identifiers import HashAlgorithm
 from epd.proxy.isolation import TenantIsolation
@@ -136,6 +137,19 @@ def _add_policy(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="no item is encoded again within S seconds, in which the store must keep it; for --connector Managed "
         "(default 0: all are)",
+    )
+    _add_affinity(group)
+
+
+def _add_affinity(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--affinity",
+        type=Affinity,
+        choices=list(Affinity),
+        default=Affinity.NONE,
+        help="which requests should meet the same engine of the prefill side: those of a session (header x-session-id, "
+        "or session_id), or those that begin alike (or have one prompt_cache_key); as far as none gets more than 1.25 "
+        "times its share (default %(default)s: each goes where the least is in flight)",
     )
 
 

@@ -112,7 +112,7 @@ class Legs:
         self, arrival: Arrival, pairing: str, failed_on: frozenset[str], *, excluded: str = ""
     ) -> Member | None:
         """Choose an engine that prefills, rather none that failed of the request."""
-        key = arrival.request_id
+        key = arrival.key
         fresh = self._rotation.prefiller(key, pairing, excluded=failed_on | {excluded})
         return fresh or self._rotation.prefiller(key, pairing, excluded=(excluded,))
 

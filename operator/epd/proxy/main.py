@@ -94,6 +94,7 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         rewrite=args.rewrite,
         connector=args.connector,
         hint_seconds=args.hint_seconds,
+        affinity=args.affinity,
         drain=Drain(delay_seconds=args.drain_delay, timeout_seconds=args.drain_timeout),
         suspended=args.suspended,
         debug=args.debug,

@@ -16,7 +16,7 @@ from typing import Final
 from epd.proxy.pods import Member
 from epd.proxy.record import Trail
 from epd.proxy.requests import ParsedRequest
-from epd.proxy.routing import InFlight
+from epd.proxy.routing import InFlight, Sticky
 from epd.proxy.stream import HEAD_LIMIT_BYTES, EventFilter, EventTooLargeError, StreamHead, Verdict
 from epd.proxy.transfers import strip_answer
 from epd.proxy.transport import Answer, Body, Call, Cause, Reply, Sink, Transport, TransportError
@@ -50,6 +50,13 @@ class Arrival:
     method: str = "POST"
     tenant: str = ""
     trail: Trail = field(default_factory=Trail)
+    sticky: Sticky | None = None
+    """What it shares with requests that should meet the same engine."""
+
+    @property
+    def key(self) -> str:
+        """The key to choose engines of the prefill side by."""
+        return self.sticky or self.request_id
 
     @property
     def client(self) -> str:

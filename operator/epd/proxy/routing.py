@@ -26,6 +26,12 @@ _UNPAIRED: Final = 1e12
 """More than any load: an engine without an encoder comes after all that have one."""
 
 
+class Sticky(str):
+    """A key that is to lead to the same engine each time, as far as that engine has no more than its share."""
+
+    __slots__ = ()
+
+
 class InFlight:
     """Work in flight by member name: items for encoders, requests for the prefill side."""
 
@@ -74,7 +80,7 @@ def rank(key: str, name: str) -> int:
 def choose_encoder(
     key: str, encoders: Sequence[Member], load: InFlight, *, shares: Mapping[str, float] = FULL_SHARE
 ) -> Member:
-    """Choose among `encoders`, which are not empty, for the item `key`.
+    """Choose among `encoders`, which are not empty, for the item `key`; or among other engines for a Sticky one.
 
     Always the same one, unless it has more than its share of the load: the same encoder each time means a hit in its
     own cache instead of a second encoding. `shares` names the encoders that take less than a full share, by 0 to 1.
@@ -110,8 +116,11 @@ def choose_prefill(
     `encoder_pairings`, where given, are the pairings that have an encoder in rotation: their members come first. Going
     by the load of pods rather than of pairings lets a half-finished rollout carry what its pods can carry. Equal load
     goes to the pairing with more pods, then by `key`, so that idle pods are used evenly. `shares` names the members
-    that take less than a full share, by 0 to 1 (Envoy's least-request balancer weights by them in the same way).
+    that take less than a full share, by 0 to 1 (Envoy's least-request balancer weights by them in the same way). A
+    Sticky `key` leads to the same member while that has no more than its share, whatever the others have.
     """
+    if type(key) is Sticky:
+        return _choose_sticky(key, [m for m in members if m.name not in excluded], load, encoder_pairings, shares)
     counts = load.view()
     least = math.inf
     equal: list[Member] = []
@@ -131,6 +140,18 @@ def choose_prefill(
     if len(equal) < 2:
         return equal[0] if equal else None
     return _by_key(key, equal, members)
+
+
+def _choose_sticky(
+    key: Sticky,
+    members: Sequence[Member],
+    load: InFlight,
+    encoder_pairings: Collection[str] | None,
+    shares: Mapping[str, float],
+) -> Member | None:
+    if encoder_pairings is not None:
+        members = [member for member in members if member.pairing in encoder_pairings] or members
+    return choose_encoder(key, members, load, shares=shares) if members else None
 
 
 def _by_key(key: str, equal: Sequence[Member], members: Sequence[Member]) -> Member:

@@ -11,9 +11,11 @@ import re
 import secrets
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 from typing import Final
 
+from epd.proxy.affinity import Affinity, sticky
 from epd.proxy.bodies import Bodies, Share
 from epd.proxy.cors import Cors
 from epd.proxy.errors import (
@@ -87,6 +89,7 @@ class DataPort:
         self.bodies = bodies
         self.exchange = exchange
         self.metrics = metrics
+        self.sticky = partial(sticky, settings.affinity) if settings.affinity is not Affinity.NONE else None
         self.cors = Cors(settings.allowed_origins)
         self.ids = RequestIds()
         self.in_flight = 0
@@ -269,6 +272,7 @@ class RequestTurn:
             deadline=self.deadline,
             tenant=self.tenant,
             trail=self._trail,
+            sticky=self._port.sticky(self.head.headers, request, tenant=self.tenant) if self._port.sticky else None,
         )
 
     @property

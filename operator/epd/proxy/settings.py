@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from epd.api.names import Role
 from epd.api.quantity import quantity_value
+from epd.proxy.affinity import Affinity
 from epd.proxy.connectors import Connector
 from epd.proxy.isolation import TenantIsolation
 from epd.proxy.media import MediaPolicy
@@ -97,6 +98,7 @@ class Settings:
     hint_seconds: float = 0
     """How long an item that was encoded counts as being in the store; 0 for not at all. Less than what the collector
     leaves alone (`minIdle`), which whoever starts the proxy knows."""
+    affinity: Affinity = Affinity.NONE
     drain: Drain = field(default_factory=Drain)
     suspended: bool = False
     debug: bool = False

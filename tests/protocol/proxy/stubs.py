@@ -271,6 +271,9 @@ async def proxy(*engines: StubEngine, room: int | None = None, **fields: Any) ->
             members=members,
             load=load,
             metrics=metrics,
+            connector=configured.connector,
+            hint_seconds=configured.hint_seconds,
+            split=configured.split,
         )
         bodies = Bodies(room=room)
         data_port = DataPort(settings=configured, exchange=exchange, metrics=metrics, bodies=bodies)

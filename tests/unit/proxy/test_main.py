@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from epd.api.names import Role
+from epd.proxy.affinity import Affinity
 from epd.proxy.connectors import Connector
 from epd.proxy.identifiers import HashAlgorithm
 from epd.proxy.main import build_parser, read_settings
@@ -66,10 +67,11 @@ def test_prefill_and_decode_as_engines_of_their_own() -> None:
 
 def test_the_flags_of_room_and_sharing() -> None:
     flags = """--max-in-flight-per-engine 0 --queue 0 --queue-timeout 3s --connector Managed --hint-seconds 90"""
-    read = settings("--namespace", "ai", "--epd", "q", *flags.split())
+    read = settings("--namespace", "ai", "--epd", "q", *flags.split(), "--affinity", "Prefix")
     limits = read.limits
     assert (limits.max_in_flight_per_engine, limits.queue, limits.queue_seconds) == (0, 0, 3)
-    assert (read.connector, read.hint_seconds) == (Connector.MANAGED, 90)
+    assert (read.connector, read.hint_seconds, read.affinity) == (Connector.MANAGED, 90, Affinity.PREFIX)
+    assert settings("--namespace", "ai", "--epd", "q").affinity is Affinity.NONE
 
 
 @pytest.mark.parametrize("prefill", ["disable", "none", ""])
