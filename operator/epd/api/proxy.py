@@ -105,8 +105,8 @@ class APIKeys(ApiModel):
     """The keys that clients must show."""
 
     secret_name: SecretName
-    """Secret with one entry per tenant: its key is the tenant's name, its value the tenant's API keys, one a line. What
-    changes in it is in force within about two minutes, without a restart."""
+    """Secret with one entry per tenant: its key is the tenant's name, its value the tenant's API keys, one a line and
+    16 characters or more each; lines that begin with `#` mean nothing. What changes in it is in force within about two minutes, without a restart."""
 
 
 class TenantIsolation(StrEnum):
