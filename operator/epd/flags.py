@@ -41,12 +41,19 @@ def add_duration(group: argparse._ArgumentGroup, flag: str, default: float, text
     )
 
 
-def add_count(group: argparse._ArgumentGroup, flag: str, default: int, text: str, *, least: int = 1) -> None:
-    """Add a flag that takes a whole number, no less than `least`."""
+def at_least(least: int) -> Callable[[str], int]:
+    """Read whole numbers that are no less than `least`."""
 
-    def parse(value: str) -> int:
-        if (number := int(value)) < least:
+    def parse(text: str) -> int:
+        if (number := int(text)) < least:
             raise ValueError(f"must be at least {least}")
         return number
 
-    group.add_argument(flag, type=typed(parse), default=default, metavar="N", help=f"{text} (default %(default)s)")
+    return parse
+
+
+def add_count(group: argparse._ArgumentGroup, flag: str, default: int, text: str, *, least: int = 1) -> None:
+    """Add a flag that takes a whole number, no less than `least`."""
+    group.add_argument(
+        flag, type=typed(at_least(least)), default=default, metavar="N", help=f"{text} (default %(default)s)"
+    )

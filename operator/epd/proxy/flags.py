@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 
 from epd.api.names import Role
-from epd.flags import add_count, add_duration, typed
+from epd.flags import add_count, add_duration, at_least, typed
 from epd.proxy.affinity import Affinity
 from epd.proxy.connectors import Connector
+from epd.proxy.crowding import MOST_CONNECTIONS
 from epd.proxy.identifiers import HashAlgorithm
 from epd.proxy.isolation import TenantIsolation
 from epd.proxy.routes import OPENABLE
@@ -158,6 +159,12 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     add_duration(group, "--request-timeout", limits.request_seconds, "longest request, from arrival to its last byte")
     add_duration(group, "--encode-timeout", limits.encode_seconds, "longest attempt of one encoder")
     add_duration(group, "--idle-timeout", limits.idle_seconds, "longest silence within a stream")
+    group.add_argument(
+        "--max-connections",
+        type=typed(at_least(1)),
+        metavar="N",
+        help=f"clients that are connected, then 503 (default: a third of the descriptors, at most {MOST_CONNECTIONS})",
+    )
     add_count(group, "--max-in-flight", limits.max_in_flight, "requests in flight, then 429")
     add_count(
         group,

@@ -111,10 +111,24 @@ class Connection(asyncio.Protocol):
             return self._closing.unread
         return self._transport.get_write_buffer_size() > 0
 
+    @property
+    def idle_since(self) -> float | None:
+        """Since when no request has begun, by the monotonic clock; None where one has, or a reply is unread."""
+        # only this sets the alarm so far ahead, and nothing moves it as long as nothing comes
+        return self._alarm.due - IDLE_SECONDS if self._idle and self._sender.writable else None
+
     def close_idle(self) -> None:
         """Close, if no request has begun; a request that has gets its reply first."""
-        if self._stage is _READING and not self._reader.in_body and not self._rest:
+        if self._idle:
             self._transport.close()
+
+    def turn_away(self, error: ProxyError) -> None:
+        """Answer with `error` before there is a request, and close."""
+        self._refuse(error, in_step=False)
+
+    @property
+    def _idle(self) -> bool:
+        return self._stage is _READING and not self._reader.in_body and not self._rest
 
     def abort(self) -> None:
         """Break off."""

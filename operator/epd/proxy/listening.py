@@ -12,6 +12,7 @@ import ssl
 from pathlib import Path
 from typing import Final
 
+from epd.proxy.crowding import Crowd
 from epd.proxy.handler import Handler
 from epd.proxy.inbound import Connection
 
@@ -24,13 +25,13 @@ POLL_SECONDS: Final = 0.1
 
 
 class Listener:
-    """Accepts connections for `handler`."""
+    """Accepts connections for `handler`, `limit` at a time; 0 for any number."""
 
-    def __init__(self, handler: Handler, *, context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, handler: Handler, *, context: ssl.SSLContext | None = None, limit: int = 0) -> None:
         self._handler = handler
         self._context = context
         self._handshake = HANDSHAKE_SECONDS if context is not None else None
-        self._connections: set[Connection] = set()
+        self._connections: Crowd[Connection] = Crowd(limit)
         self._gone = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._path: Path | None = None
@@ -75,12 +76,12 @@ class Listener:
             with contextlib.suppress(OSError):
                 self._path.unlink()
             self._path = None
-        for connection in tuple(self._connections):
+        for connection in self._connections.all():
             connection.close_idle()
 
     async def all_read(self) -> None:
         """Wait until no client has part of a reply to read."""
-        while any(connection.unread for connection in self._connections):  # noqa: ASYNC110 - there is no Event
+        while any(connection.unread for connection in self._connections.all()):  # noqa: ASYNC110 - there is no Event
             await asyncio.sleep(POLL_SECONDS)
 
     async def close(self, seconds: float) -> None:
@@ -91,14 +92,14 @@ class Listener:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._gone.wait()
-        for connection in tuple(self._connections):
+        for connection in self._connections.all():
             connection.abort()
 
     def _connection(self) -> Connection:
-        return Connection(self._handler, on_made=self._connections.add, on_lost=self._lost)
+        return Connection(self._handler, on_made=self._connections.enter, on_lost=self._lost)
 
     def _lost(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.left(connection)
         if not self._connections:
             self._gone.set()
 

@@ -80,6 +80,7 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
             request_seconds=args.request_timeout,
             encode_seconds=args.encode_timeout,
             idle_seconds=args.idle_timeout,
+            max_connections=args.max_connections,
             max_in_flight=args.max_in_flight,
             max_in_flight_per_engine=args.max_in_flight_per_engine,
             queue=args.queue,

@@ -37,6 +37,8 @@ class Limits:
     request_seconds: float = 600
     encode_seconds: float = 120
     idle_seconds: float = 60
+    max_connections: int | None = None
+    """Clients that are connected; by what descriptors and memory allow if None."""
     max_in_flight: int = 1024
     max_in_flight_per_engine: int = 1024
     """Of the prefill side. As many sequences as vLLM runs at a time on its largest GPUs (engine/arg_utils.py, 1024 from

@@ -66,10 +66,11 @@ def test_prefill_and_decode_as_engines_of_their_own() -> None:
 
 
 def test_the_flags_of_room_and_sharing() -> None:
-    flags = """--max-in-flight-per-engine 0 --queue 0 --queue-timeout 3s --connector Managed --hint-seconds 90"""
-    read = settings("--namespace", "ai", "--epd", "q", *flags.split(), "--affinity", "Prefix")
+    flags = """--max-connections 9 --max-in-flight-per-engine 0 --queue 0 --queue-timeout 3s
+        --connector Managed --hint-seconds 90 --affinity Prefix"""
+    read = settings("--namespace", "ai", "--epd", "q", *flags.split())
     limits = read.limits
-    assert (limits.max_in_flight_per_engine, limits.queue, limits.queue_seconds) == (0, 0, 3)
+    assert (limits.max_connections, limits.max_in_flight_per_engine, limits.queue, limits.queue_seconds) == (9, 0, 0, 3)
     assert (read.connector, read.hint_seconds, read.affinity) == (Connector.MANAGED, 90, Affinity.PREFIX)
     assert settings("--namespace", "ai", "--epd", "q").affinity is Affinity.NONE
 
@@ -154,6 +155,7 @@ def test_without_encoders_it_is_the_aggregated_topology() -> None:
         ("--namespace a --epd b --request-timeout 10", "is no duration"),
         ("--namespace a --epd b --max-in-flight 0", "must be at least 1"),
         ("--namespace a --epd b --max-in-flight x", "invalid literal"),
+        ("--namespace a --epd b --max-connections 0", "must be at least 1"),
         ("--namespace a --epd b --max-body-size 1X", "is no quantity"),
         ("--namespace a --epd b --encoder-failure-policy Retry", "Retry"),
         ("--namespace a --epd b --drain", "unrecognized arguments"),
