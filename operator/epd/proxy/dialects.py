@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from epd.proxy.documents import write
 from epd.proxy.errors import InvalidRequestError
 from epd.proxy.media import MediaItem, MediaPolicy, text_of, url_item
 from epd.proxy.requests import (
@@ -175,7 +176,7 @@ def _responses_part(reading: Reading, part: object, *, path: str) -> object:
         named=False,
     )
     fields = dict(item.payload)
-    return reading.take(item, {"type": "input_image", "image_url": fields.pop("url"), **fields}, path=path)
+    return reading.take(item, write({"type": "input_image", "image_url": fields.pop("url"), **fields}), path=path)
 
 
 def _read_messages(body: GivenBody, *, policy: MediaPolicy) -> Reading:
@@ -211,7 +212,7 @@ def _blocks(
         kind = block.get("type")
         if kind == "image" and media:
             item, part = _image(reading, block, path=where)
-            read.append(reading.take(item, part, path=where))
+            read.append(reading.take(item, write(part), path=where))
             continue
         if kind == "tool_result" and results:
             content = block.get("content")

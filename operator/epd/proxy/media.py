@@ -10,11 +10,12 @@ import ipaddress
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from epd.proxy.documents import write
 from epd.proxy.errors import InvalidRequestError
 from epd.proxy.identifiers import HashAlgorithm, content_identifier, url_key
 from epd.proxy.lifting import NOTHING, Payloads
@@ -63,6 +64,7 @@ class MediaItem:
     payload: tuple[tuple[str, str], ...]
     identifier: str | None
     key: str
+    _written: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     def part(self) -> dict[str, Any]:
         """Render the part for an engine.
@@ -73,6 +75,12 @@ class MediaItem:
         if self.identifier is not None:
             part["uuid"] = self.identifier
         return part
+
+    def written(self) -> bytes:
+        """The same as JSON: it stands in the body for the prefill side and in a primer."""
+        if not self._written:
+            self._written = write(self.part())
+        return self._written
 
 
 def parse_media(
@@ -135,7 +143,9 @@ def url_item(
     if isinstance(detail, str):
         fields = (*fields, ("detail", detail))
     if url[:5].lower() == "data:":
-        mime_type = _mime_type(head[5:], whole=bool(data) and not data.isspace(), where=where)
+        mime_type = _mime_type(head[5:])
+        if mime_type is None or not data or data.isspace():
+            raise InvalidRequestError("a data: URL must read data:<MIME type>;base64,<payload>", param=where)
         return inline_item(
             part_type, fields, mime_type=mime_type, data=data, policy=policy, payloads=payloads, named=named
         )
@@ -182,12 +192,10 @@ def text_of(payload: Mapping[str, Any], name: str, *, where: str) -> str:
     return value
 
 
-def _mime_type(head: str, *, whole: bool, where: str) -> str:
-    """Read `<MIME type>;base64`; vLLM takes no other encoding (multimodal/media/connector.py)."""
+def _mime_type(head: str) -> str | None:
+    """Read `<MIME type>;base64`, if that is it; vLLM takes no other encoding (multimodal/media/connector.py)."""
     mime_type, _, encoding = head.partition(";")
-    if not whole or not mime_type or encoding.strip().lower() != "base64":
-        raise InvalidRequestError("a data: URL must read data:<MIME type>;base64,<payload>", param=where)
-    return mime_type.strip().lower()
+    return mime_type.strip().lower() if mime_type and encoding.strip().lower() == "base64" else None
 
 
 def check_host(url: str, *, part_type: str, where: str, allowed: frozenset[str]) -> None:

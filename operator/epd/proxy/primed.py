@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from typing import Any, Final
 
 from epd.proxy.connectors import announce
@@ -25,7 +24,8 @@ _PRINTABLE: Final = re.compile(r"[ -~]+")
 """What a header may say; what an encoder reports may be any text, and half of a surrogate pair is none at all."""
 
 
-@dataclass(frozen=True, slots=True)
+# not frozen: there is one for every request with media; never changed
+@dataclass(slots=True)
 class Primed:
     """What became of a request's media."""
 
@@ -37,16 +37,19 @@ class Primed:
     @staticmethod
     def of(results: Sequence[Encoded | EncodeFailure]) -> Primed:
         """Put the results of all primers together."""
-        encoded = [result for result in results if isinstance(result, Encoded)]
-        failures = [result for result in results if isinstance(result, EncodeFailure)]
-        # a refusal by an encoder says more than a broken connection
-        failures.sort(key=lambda failure: failure.status is None)
-        return Primed(
-            encoders=tuple(dict.fromkeys(result.encoder for result in encoded)),
-            reported={key: item for result in encoded for key, item in result.reported.items()},
-            announced={key: entry for result in encoded for key, entry in result.announced.items()},
-            failure=failures[0] if failures else None,
-        )
+        encoders: dict[str, None] = {}
+        reported: dict[str, Reported] = {}
+        announced: dict[str, Any] = {}
+        failure: EncodeFailure | None = None
+        for result in results:
+            if isinstance(result, Encoded):
+                encoders[result.encoder] = None
+                reported.update(result.reported)
+                announced.update(result.announced)
+            elif failure is None or (failure.status is None and result.status is not None):
+                # a refusal by an encoder says more than a broken connection
+                failure = result
+        return Primed(tuple(encoders), reported, announced, failure)
 
     def told(self, arrival: Arrival) -> Arrival:
         """The request with what encoders announced to the engines of their own pairing, which no other may read."""
@@ -64,11 +67,17 @@ class Primed:
         return headers
 
     def _shown(self) -> list[str]:
-        named = dict.fromkeys(item.identifier for item in self.reported.values())
-        shown = [identifier for identifier in named if _PRINTABLE.fullmatch(identifier)][:SHOWN_IDENTIFIERS]
-        # each but the last has a comma behind it
-        ends = accumulate(len(identifier) + 1 for identifier in shown)
-        return [identifier for identifier, end in zip(shown, ends, strict=True) if end - 1 <= SHOWN_BYTES]
+        shown: list[str] = []
+        # each but the first has a comma before it
+        room = SHOWN_BYTES + 1
+        for identifier in dict.fromkeys(item.identifier for item in self.reported.values()):
+            if _PRINTABLE.fullmatch(identifier) is None:
+                continue
+            room -= len(identifier) + 1
+            if room < 0 or len(shown) == SHOWN_IDENTIFIERS:
+                break
+            shown.append(identifier)
+        return shown
 
 
 NOTHING: Final = Primed()

@@ -139,7 +139,7 @@ def primer_body(request: ParsedRequest, items: Sequence[MediaItem]) -> Body:
     never samples.
     """
     begin = request.options[:-1] + (b"," if request.primer_fields else b"")
-    content = b",".join([write(item.part()) for item in items])
+    content = b",".join([item.written() for item in items])
     return request.payloads.splice(b'%b"stream":false,"messages":[{"role":"user","content":[%b]}]}' % (begin, content))
 
 
@@ -192,12 +192,12 @@ class Reading:
             for index, part in enumerate(content)
         ]
 
-    def take(self, item: MediaItem, part: Mapping[str, Any], *, path: str) -> object:
-        """Take the part of an item out of the document; what is to be put into its place."""
+    def take(self, item: MediaItem, part: bytes, *, path: str) -> object:
+        """Take the part of an item, as JSON, out of the document; what is to be put into its place."""
         self.items.setdefault(item.key, item)
         if len(self.items) > ITEMS_LIMIT:
             raise InvalidRequestError(f"a request may have {ITEMS_LIMIT} media items", param=path)
-        self.parts.append((item.key, write(part)))
+        self.parts.append((item.key, part))
         return self._holes.hole(len(self.parts) - 1)
 
     def finish(
@@ -254,7 +254,7 @@ class Reading:
         if kind not in KINDS:
             raise refused_type(kind, ["text", *KINDS], path=path)
         item = parse_media(part, path=path, policy=self.policy, payloads=self.payloads, named=self.named)
-        return self.take(item, item.part(), path=path)
+        return self.take(item, item.written(), path=path)
 
 
 def check_part(part: Mapping[str, Any], *, path: str) -> None:

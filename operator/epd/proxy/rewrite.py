@@ -25,6 +25,11 @@ from epd.proxy.requests import ParsedRequest
 OPTIONS: Final = frozenset({"mm_processor_kwargs", "media_io_kwargs"})
 """Fields with which an engine hashes a `uuid` anew (vLLM multimodal/processing/inputs.py, `get_mm_hashes`)."""
 
+_NUMBERS: Final = frozenset({int, float})
+"""What JSON's numbers are read as; a bool is neither."""
+_LONGEST_NUMBER: Final = 20
+"""Characters of an integer of 64 bits, the longest that tensors have."""
+
 _CONTENT_KEY: Final = re.compile(r"[0-9a-f]{64}(?:[0-9a-f]{64})?")
 """vLLM's key of a content (blake3, sha256, sha512). Others, such as `<lora>:<key>`, it makes anew from a `uuid`."""
 
@@ -41,12 +46,15 @@ class Reported:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
+_UNREPORTED: Final = Reported()
+
+
 def read_report(answer: bytes, items: int) -> tuple[Reported, ...]:
     """Read from a primer's answer what it says of each of `items` items, matched by `item_indices`.
 
     An item of which two entries speak, and an entry with an index that is none, have no metadata.
     """
-    found = [Reported()] * items
+    found = [_UNREPORTED] * items
     try:
         entries = _load(answer).get("ec_transfer_params")
     except (ValueError, AttributeError):
@@ -55,7 +63,7 @@ def read_report(answer: bytes, items: int) -> tuple[Reported, ...]:
         indices = entry.get("item_indices") if isinstance(entry, dict) else None
         if not isinstance(indices, list):
             continue
-        valid = [n for n in indices if isinstance(n, int) and not isinstance(n, bool) and 0 <= n < items]
+        valid = [n for n in indices if type(n) is int and 0 <= n < items]
         metadata = _metadata(entry.get("metadata")) if len(valid) == len(indices) else {}
         for index in valid:
             metadata_of_item = {} if found[index].identifier else metadata
@@ -69,11 +77,14 @@ def without_pixels(request: ParsedRequest, reported: Mapping[str, Reported]) -> 
     Engines take either media or reports of one modality in one request, and reports of equal fields only. So all items
     of a modality are replaced, or none.
     """
-    if not request.rewritable or OPTIONS.intersection(request.primer_fields):
+    if not request.rewritable or not OPTIONS.isdisjoint(request.primer_fields):
         return None
+    modalities: dict[str, list[MediaItem]] = {}
+    for item in request.items:
+        modalities.setdefault(item.kind, []).append(item)
     parts: dict[str, bytes] = {}
-    for kind in dict.fromkeys(item.kind for item in request.items):
-        parts |= _replaced([item for item in request.items if item.kind == kind], reported)
+    for items in modalities.values():
+        parts |= _replaced(items, reported)
     if not parts:
         return None
     body = request.body_with(parts)
@@ -83,20 +94,15 @@ def without_pixels(request: ParsedRequest, reported: Mapping[str, Reported]) -> 
 
 def _replaced(items: Sequence[MediaItem], reported: Mapping[str, Reported]) -> dict[str, bytes]:
     """Write the parts that stand for `items`, which are of one modality; none where one of them can't be replaced."""
-    reports = [reported.get(item.key, Reported()) for item in items]
-    usable = all(_named_alike(item, report) and report.metadata for item, report in zip(items, reports, strict=True))
-    if not usable or len({frozenset(report.metadata) for report in reports}) > 1:
-        return {}
-    return {
-        item.key: write(
-            {
-                "type": f"{item.kind}_embeds",
-                f"{item.kind}_embeds": dict(report.metadata),
-                "uuid": report.identifier,
-            }
-        )
-        for item, report in zip(items, reports, strict=True)
-    }
+    parts: dict[str, bytes] = {}
+    fields = reported.get(items[0].key, _UNREPORTED).metadata.keys()
+    for item in items:
+        report = reported.get(item.key, _UNREPORTED)
+        if not report.metadata or report.metadata.keys() != fields or not _named_alike(item, report):
+            return {}
+        kind = f"{item.kind}_embeds"
+        parts[item.key] = write({"type": kind, kind: report.metadata, "uuid": report.identifier})
+    return parts
 
 
 def _named_alike(item: MediaItem, report: Reported) -> bool:
@@ -115,18 +121,23 @@ def _load(answer: bytes) -> Any:
         return orjson.loads(answer)
     except ValueError:
         # which reads NaN too, so that only the item is lost that has it
-        return json.loads(answer)
+        return json.loads(answer, parse_int=_whole)
+
+
+def _whole(text: str) -> int | float:
+    return int(text) if len(text) <= _LONGEST_NUMBER else math.inf
 
 
 def _metadata(value: object) -> dict[str, Any]:
     """Read the fields of one item; none at all if one is not a list of numbers, the only form that engines take."""
     fields = value if isinstance(value, dict) else {}
-    return fields if all(_is_vector(vector) for vector in fields.values()) else {}
+    return fields if all(map(_is_vector, fields.values())) else {}
 
 
 def _is_vector(value: object) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(isinstance(n, (int, float)) and not isinstance(n, bool) and math.isfinite(n) for n in value)
+        and _NUMBERS.issuperset(map(type, value))
+        and all(map(math.isfinite, value))
     )
