@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+import time
+from collections.abc import Awaitable, Coroutine
+from typing import Any, TypeVar
 
 import aiohttp
 import pytest
 
+from epd.proxy.deadlines import Deadlines
 from epd.proxy.settings import EncoderFailurePolicy, Limits
 from protocol.proxy import stubs
 from protocol.proxy.stubs import IN_STREAM_ERROR, decoder, encoder, image, proxy, text
+
+T = TypeVar("T")
 
 ERROR_500 = {"error": {"message": "Internal server error", "type": "InternalServerError", "code": 500}}
 BROKEN = {
@@ -152,29 +157,30 @@ HOUR = 3600.0
 """Time of an attempt that no machine is too slow for."""
 
 
-HOURS: list[asyncio.Timeout] = []
+HOURS: list[Deadlines] = []
 """What bounds the attempts that have one, in their order."""
 
 
 @pytest.fixture(autouse=True)
 def _hours(monkeypatch: pytest.MonkeyPatch) -> None:
     HOURS.clear()
-    timeout = asyncio.timeout
+    hold = Deadlines.hold
 
-    def noted(delay: float | None) -> asyncio.Timeout:
-        made = timeout(delay)
-        if delay == HOUR:
-            HOURS.append(made)
-        return made
+    def noted(self: Deadlines, deadline: float, work: Awaitable[T]) -> Coroutine[Any, Any, T]:
+        if deadline > time.monotonic() + HOUR / 2:
+            HOURS.append(self)
+        return hold(self, deadline, work)
 
-    monkeypatch.setattr(asyncio, "timeout", noted)
+    monkeypatch.setattr(Deadlines, "hold", noted)
 
 
 async def hangs_for_an_hour(
     engine: stubs.StubEngine, request: Any, document: dict[str, Any]
 ) -> stubs.web.StreamResponse:
     """Answer nothing until the hour of the last attempt is over, which is now."""
-    HOURS[-1].reschedule(asyncio.get_running_loop().time())
+    *_, last = HOURS[-1]._bounded
+    last.deadline = time.monotonic()
+    HOURS[-1]._look()
     return await stubs.hangs(engine, request, document)
 
 
