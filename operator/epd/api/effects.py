@@ -180,6 +180,7 @@ EFFECTS: Final[dict[str, Effect]] = {
     "encoderCache.garbageCollection.minIdle": Effect.STAMPS,
     "proxy.replicas": Effect.SCALES,
     "proxy.encoderFailurePolicy": Effect.PROXY,
+    "proxy.affinity": Effect.PROXY,
     "proxy.timeouts": Effect.PROXY,
     "proxy.timeouts.request": Effect.PROXY_REQUEST,
     "proxy.limits": Effect.PROXY,

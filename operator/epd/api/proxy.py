@@ -30,6 +30,14 @@ class EncoderFailurePolicy(StrEnum):
     FAIL = "Fail"
 
 
+class Affinity(StrEnum):
+    """What requests have in common that should meet the same engine."""
+
+    NONE = "None"
+    SESSION = "Session"
+    PREFIX = "Prefix"
+
+
 class ProxyTimeouts(ApiModel):
     """How long the proxy waits."""
 
@@ -106,7 +114,8 @@ class APIKeys(ApiModel):
 
     secret_name: SecretName
     """Secret with one entry per tenant: its key is the tenant's name, its value the tenant's API keys, one a line and
-    16 characters or more each; lines that begin with `#` mean nothing. What changes in it is in force within about two minutes, without a restart."""
+    16 characters or more each; lines that begin with `#` mean nothing. What changes in it is in force within about two
+    minutes, without a restart."""
 
 
 class TenantIsolation(StrEnum):
@@ -145,6 +154,10 @@ class ProxySpec(ApiModel):
     encoder_failure_policy: EncoderFailurePolicy = EncoderFailurePolicy.FALLBACK
     """What happens when no encoder answers: Fallback lets the prefill side encode, bounded by
     limits.maxFallbackEncodes; Fail answers 503."""
+    affinity: Affinity = Affinity.NONE
+    """Which requests should meet the same engine of the prefill side, which keeps what it has read of them, as far as
+    none gets more than 1.25 times its share. None: each goes where the least is in flight; Session: those with the same
+    `x-session-id` header or `session_id`; Prefix: those that begin alike, or have the same `prompt_cache_key`."""
     timeouts: ProxyTimeouts = Field(default_factory=ProxyTimeouts)
     """How long the proxy waits."""
     limits: ProxyLimits = Field(default_factory=ProxyLimits)

@@ -53,6 +53,7 @@ from epd.api.fields import (
 )
 from epd.api.model import HuggingFaceSource, ModelSource, ModelSpec
 from epd.api.proxy import (
+    Affinity,
     APIKeys,
     EncoderFailurePolicy,
     ProxyAuth,
@@ -76,6 +77,7 @@ from epd.api.status import (
 
 __all__ = [
     "APIKeys",
+    "Affinity",
     "ApiModel",
     "Args",
     "CachedVersionStatus",

@@ -33,6 +33,7 @@ def proxy_flags(epd: EPDDeployment) -> list[str]:
         "--port": str(DATA_PORT),
         "--admin-port": str(ADMIN_PORT),
         "--encoder-failure-policy": str(proxy.encoder_failure_policy),
+        "--affinity": str(proxy.affinity),
         "--request-timeout": proxy.timeouts.request,
         "--encode-timeout": proxy.timeouts.encode,
         "--idle-timeout": proxy.timeouts.idle,

@@ -134,6 +134,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "spec.proxy.media": {"allowedDomains": ["*", "*.example.com", "img.example.com"], "maxBodySize": 1048576},
         "spec.proxy.service": {"type": "LoadBalancer", "port": 8080, "annotations": {"a.b/c": "d"}},
         "spec.proxy.encoderFailurePolicy": "Fail",
+        "spec.proxy.affinity": "Prefix",
         "spec.proxy.replicas": 0,
     },
     "endpoint for tenants": {

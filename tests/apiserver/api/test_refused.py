@@ -287,6 +287,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"spec.proxy.media.allowedDomains": ["https://a.b"]},
         "allowedDomains[0] in body should match",
     ),
+    "unknown affinity": ({"spec.proxy.affinity": "Cookie"}, 'supported values: "None", "Session", "Prefix"'),
     "isolation without tenants": (
         {"spec.proxy.auth": {"tenantIsolation": "Salted"}},
         "spec.proxy.auth.tenantIsolation: Salted needs spec.proxy.auth.apiKeys: without keys there are no tenants to "

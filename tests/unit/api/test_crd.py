@@ -112,6 +112,7 @@ def test_defaults() -> None:
         "spec.proxy": {},
         "spec.proxy.replicas": 2,
         "spec.proxy.encoderFailurePolicy": "Fallback",
+        "spec.proxy.affinity": "None",
         "spec.proxy.timeouts": {},
         "spec.proxy.timeouts.request": "10m",
         "spec.proxy.timeouts.encode": "2m",

@@ -125,6 +125,7 @@ SAMPLES: dict[str, list[Any]] = {
     f"{COLLECTION}.podTemplate.spec": [{"nodeSelector": {"a": "b"}}],
     "proxy.replicas": [3],
     "proxy.encoderFailurePolicy": ["Fail"],
+    "proxy.affinity": ["Session"],
     "proxy.timeouts.request": ["11m"],
     "proxy.timeouts.encode": ["3m"],
     "proxy.timeouts.idle": ["61s"],

@@ -90,6 +90,7 @@ FIELDS: list[tuple[str, Any, set[str]]] = [
     (f"{TEMPLATE}.spec.accessModes", ["ReadWriteOnce"], ENGINES | {COLLECTOR}),
     ("proxy.replicas", 3, NOTHING),
     ("proxy.encoderFailurePolicy", "Fail", {PROXY}),
+    ("proxy.affinity", "Session", {PROXY}),
     ("proxy.timeouts.request", "20m", {PD, PROXY}),
     ("proxy.timeouts.encode", "5m", {PROXY}),
     ("proxy.timeouts.idle", "5m", {PROXY}),

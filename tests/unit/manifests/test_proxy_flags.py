@@ -7,6 +7,7 @@ import pytest
 
 from epd.api.names import Role
 from epd.manifests.proxy_flags import hint_seconds, proxy_flags
+from epd.proxy.affinity import Affinity
 from epd.proxy.connectors import Connector
 from epd.proxy.isolation import TenantIsolation
 from epd.proxy.main import build_parser, read_settings
@@ -28,6 +29,7 @@ def test_the_proxy_reads_what_the_spec_says() -> None:
         {
             "encoderCache.hashAlgorithm": "SHA256",
             "proxy.encoderFailurePolicy": "Fail",
+            "proxy.affinity": "Prefix",
             "proxy.timeouts": {"request": "1h", "encode": "5m", "idle": "30s"},
             "proxy.limits": {"maxInFlight": 7, "maxFallbackEncodes": 0, "maxPerEngine": 5, "maxQueued": 0},
             "proxy.media": {"allowedDomains": ["a.example", "b.example"], "maxBodySize": "1Gi"},
@@ -38,6 +40,7 @@ def test_the_proxy_reads_what_the_spec_says() -> None:
     assert (found.namespace, found.epd, found.roles) == ("ai", "qwen-vl", {Role.ENCODE, Role.PREFILL_DECODE})
     assert (found.port, found.admin_port, found.suspended) == (8000, 9090, True)
     assert found.policy is EncoderFailurePolicy.FAIL
+    assert found.affinity is Affinity.PREFIX
     assert (found.limits.request_seconds, found.limits.encode_seconds, found.limits.idle_seconds) == (3600, 300, 30)
     assert (found.limits.max_in_flight, found.limits.max_fallback_encodes) == (7, 0)
     assert (found.limits.max_in_flight_per_engine, found.limits.queue) == (5, 0)
@@ -51,6 +54,7 @@ def test_the_proxy_reads_what_the_spec_says() -> None:
 def test_the_defaults_are_the_proxys_own() -> None:
     found = settings({})
     assert found.limits == Limits()
+    assert found.affinity is Affinity.NONE
     assert (found.tls_certificate, found.tls_key, found.api_keys) == (None, None, None)
     assert found.tenant_isolation is TenantIsolation.SHARED
     assert found.allowed_origins == frozenset()
