@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,9 +94,14 @@ def body(
     }
 
 
-def post(url: str, request: dict[str, Any], *, seconds: float = 120) -> Answer:
-    """Send a chat completion to `url` (a base URL); a streamed answer is put together."""
-    with httpx.stream("POST", f"{url}/v1/chat/completions", json=request, timeout=seconds) as response:
+def post(
+    url: str, request: dict[str, Any], *, seconds: float = 120, stream: Callable[..., Any] = httpx.stream
+) -> Answer:
+    """Send a chat completion to `url` (a base URL); a streamed answer is put together.
+
+    `stream` may be that of an `httpx.Client`, whose connection is then used.
+    """
+    with stream("POST", f"{url}/v1/chat/completions", json=request, timeout=seconds) as response:
         raw = response.read().decode()
         if response.status_code != 200:
             return Answer(response.status_code, raw, response.headers)

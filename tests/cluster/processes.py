@@ -50,6 +50,12 @@ def alive(name: str, *, state: Path) -> bool:
     return _pid(name, state) is not None
 
 
+def command(name: str, *, state: Path) -> list[str]:
+    """The arguments of the process recorded under `name`, to start it again. Raises FileNotFoundError: it is dead."""
+    pid = _pid(name, state)
+    return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
+
+
 def stop(name: str, *, state: Path) -> None:
     """Ends the process recorded under `name`: SIGTERM, after 10 s SIGKILL."""
     pid = _pid(name, state)

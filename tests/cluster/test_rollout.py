@@ -2,54 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from cluster.chat import Answer, ask, picture
+from cluster.chat import ask, picture
+from cluster.clients import load, wrong
 from cluster.deployed import Deployed
 
 pytestmark = pytest.mark.node
-
-COLOURS = ("red", "green", "blue", "yellow")
-
-
-@contextmanager
-def load(url: str) -> Iterator[list[tuple[str, Answer]]]:
-    """Two clients that ask for new pictures, one after the other, until the block ends; yields what they got."""
-    got: list[tuple[str, Answer]] = []
-    over = threading.Event()
-
-    def client(number: int) -> None:
-        while not over.is_set():
-            colour = COLOURS[(number + len(got)) % len(COLOURS)]
-            got.append((colour, ask(url, [picture(colour)], stream=bool(number))))
-            time.sleep(0.5)  # a steady trickle: on 2 cores more would only slow the new engines' start
-
-    clients = [threading.Thread(target=client, args=(n,)) for n in range(2)]
-    for thread in clients:
-        thread.start()
-    try:
-        yield got
-    finally:
-        over.set()
-        for thread in clients:
-            thread.join()
 
 
 def versions(epd: Deployed) -> dict[str, str]:
     """Pod name to model version, of all engines."""
     pods = [pod for role in ("encode", "prefill-decode") for pod in epd.pods(role)]
     return {p["metadata"]["name"]: p["metadata"]["labels"]["epd.dev/model-version"] for p in pods}
-
-
-def wrong(got: list[tuple[str, Answer]]) -> list[tuple[str, int, str]]:
-    """Answers that are not a 200 with the right colour."""
-    return [(colour, a.status, a.text[:300]) for colour, a in got if (a.status, a.text) != (200, colour)]
 
 
 def test_a_changed_revision_rolls_without_a_failed_request_and_never_mixes_versions(epd: Deployed) -> None:

@@ -1,0 +1,85 @@
+"""What befalls a deployment from outside: engines that hang or are killed, an API server that is away.
+
+Engines are reached by kubectl, as the pods' own user. Asserts nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from cluster import controlplane, native, paths, processes
+from cluster.deployed import Deployed
+
+_SIGNAL_CORE = """
+import os, pathlib, sys
+names = pathlib.Path("/proc").glob("[0-9]*/comm")
+cores = [name.parent.name for name in names if name.read_text().startswith("VLLM::EngineCor")]
+assert cores, "no engine core"
+for pid in cores:
+    os.kill(int(pid), int(sys.argv[1]))
+"""
+
+
+def signal_engine(epd: Deployed, role: str, number: signal.Signals) -> None:
+    """Send a signal to the engine cores of a role; the HTTP servers before them stay as they are."""
+    for pod in epd.pods(role):
+        epd.run("exec", pod["metadata"]["name"], "--", "python3", "-c", _SIGNAL_CORE, str(int(number)))
+
+
+@contextmanager
+def hung(epd: Deployed, role: str) -> Iterator[None]:
+    """Engines of a role that take requests, say that they are healthy, and do nothing until the block ends."""
+    signal_engine(epd, role, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        signal_engine(epd, role, signal.SIGCONT)
+
+
+@contextmanager
+def without_api_server() -> Iterator[None]:
+    """The native node's API server is gone until the block ends; etcd, kubelet and kube-proxy go on."""
+    state = paths.node()
+    command = processes.command("apiserver", state=state)
+    processes.stop("apiserver", state=state)
+    try:
+        yield
+    finally:
+        processes.start("apiserver", command, state=state)
+        controlplane.wait(state=state, address=native.ADDRESS)
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """What came of a stream: its text, and whether a client takes it for complete."""
+
+    text: str
+    complete: bool
+
+
+def interrupted(url: str, request: dict[str, Any], befall: Callable[[], None]) -> Streamed:
+    """Ask for a stream, let `befall` happen after its first content, and read to the end."""
+    text, complete = "", False
+    try:
+        with httpx.stream("POST", f"{url}/v1/chat/completions", json=request | {"stream": True}, timeout=60) as answer:
+            for line in answer.iter_lines():
+                if not line.startswith("data: {"):
+                    complete = complete or line == "data: [DONE]"
+                    continue
+                event = json.loads(line[6:])
+                if "error" in event:
+                    return Streamed(text, complete=False)
+                content = event["choices"][0]["delta"].get("content") if event["choices"] else None
+                if content and not text:
+                    befall()
+                text += content or ""
+    except httpx.TransportError:
+        return Streamed(text, complete=False)
+    return Streamed(text, complete)
