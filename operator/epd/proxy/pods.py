@@ -48,6 +48,22 @@ def member_of(pod: Pod, *, scheme: str = "http") -> Member | None:
     )
 
 
+def what_is_read(pod: Pod) -> Pod:
+    """A pod with nothing but what `member_of` reads."""
+    metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
+    return {
+        "metadata": {name: metadata[name] for name in ("name", "labels", "deletionTimestamp") if name in metadata},
+        "spec": {
+            "containers": [
+                {"name": container.get("name"), "ports": container.get("ports")}
+                for container in spec.get("containers") or ()
+                if container.get("name") == ENGINE_CONTAINER
+            ]
+        },
+        "status": {name: status[name] for name in ("podIP", "conditions") if name in status},
+    }
+
+
 def _port(pod: Pod) -> int | None:
     for container in (pod.get("spec") or {}).get("containers") or ():
         if container.get("name") == ENGINE_CONTAINER:

@@ -23,7 +23,7 @@ def pod(name: str, *, ready: bool = True) -> dict[str, Any]:
 
 @dataclass
 class ApiServer:
-    """Lists `pods`; sends `events` to whoever watches; None ends a watch."""
+    """Lists `pods`, in pages where that is asked for; sends `events` to whoever watches; None ends a watch."""
 
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     events: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
@@ -38,7 +38,10 @@ class ApiServer:
             return web.json_response({"message": "etcd is away"}, status=self.failing)
         if "watch" not in request.query:
             items = list(self.pods.values())
-            return web.json_response({"metadata": {"resourceVersion": "7"}, "items": items})
+            start = int(request.query.get("continue", 0))
+            end = start + int(request.query.get("limit", len(items)))
+            metadata = {"resourceVersion": "7", **({"continue": str(end)} if end < len(items) else {})}
+            return web.json_response({"metadata": metadata, "items": items[start:end]})
         response = web.StreamResponse(headers={"content-type": "application/json"})
         await response.prepare(request)
         while (event := await self.events.get()) is not None:

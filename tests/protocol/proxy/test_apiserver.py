@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 import yaml
 
+from epd.proxy import apiserver
 from epd.proxy.apiserver import Connection, KubernetesPods, by_kubeconfig, in_cluster
 from epd.proxy.watch import WatchError
 from protocol.proxy.apiservers import ApiServer, pod
@@ -51,6 +52,17 @@ async def test_a_pod_uses_its_service_account_and_each_request_its_present_token
         cluster.server.events.put_nowait(None)
         assert [event async for event in pods.watch_pods("7")] == [{"type": "ADDED", "object": pod("b")}]
     assert cluster.server.authorizations == ["Bearer first", "Bearer second"]
+
+
+async def test_a_long_list_comes_in_pages_of_what_is_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apiserver, "PAGE_PODS", 2)
+    names = ["a", "b", "c", "d", "e"]
+    cluster.server.pods = {name: pod(name) for name in names}
+    cluster.server.pods["c"]["metadata"]["managedFields"] = [{"manager": "kubelet"}]
+    async with KubernetesPods(cluster.connection(), namespace="ns", epd="demo") as pods:
+        assert await pods.list_pods() == ([pod(name) for name in names], "7")
+    pages = [(query["limit"], query.get("continue")) for query in cluster.server.queries]
+    assert pages == [("2", None), ("2", "2"), ("2", "4")]
 
 
 async def test_a_server_that_the_clusters_ca_did_not_sign_gets_no_token(cluster: Cluster) -> None:

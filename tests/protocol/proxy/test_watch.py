@@ -63,8 +63,9 @@ async def test_it_lists_then_watches_from_there(following: Following) -> None:
     assert following.names() == ["a", "b"]
     assert following.server.authorizations == ["Bearer t"] * 2
     listing, watching = following.server.queries
-    assert listing == {"labelSelector": "epd.dev/name=demo,llm-d.ai/role"}
-    assert watching == {**listing, "watch": "true", "resourceVersion": "7", "timeoutSeconds": "120"}
+    selector = {"labelSelector": "epd.dev/name=demo,llm-d.ai/role"}
+    assert listing == {**selector, "limit": "500"}
+    assert watching == {**selector, "watch": "true", "resourceVersion": "7", "timeoutSeconds": "120"}
 
 
 async def test_events_move_members(following: Following) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from epd.api.names import Role
-from epd.proxy.pods import Member, Members, member_of
+from epd.proxy.pods import Member, Members, member_of, what_is_read
 
 
 def pod(name: str = "a", **changes: Any) -> dict[str, Any]:
@@ -23,6 +23,18 @@ def pod(name: str = "a", **changes: Any) -> dict[str, Any]:
         "spec": {"containers": changes.get("containers", containers)},
         "status": status | changes.get("status", {}),
     }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, {"containers": []}, {"status": {"podIP": None}}],
+)
+def test_what_is_read_is_enough(changes: dict[str, Any]) -> None:
+    given = pod(metadata={"managedFields": [{}], **changes.pop("metadata", {})}, **changes)
+    kept = what_is_read(given)
+    assert member_of(kept) == member_of(given)
+    assert "managedFields" not in kept["metadata"]
+    assert [container["name"] for container in kept["spec"]["containers"]] in ([], ["engine"])
 
 
 READY = Member(
