@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Coroutine, Mapping
-from contextlib import ExitStack
 from typing import Any, Final
 
 from epd.api.names import Role
@@ -16,11 +15,11 @@ from epd.proxy.admission import Admission
 from epd.proxy.attempts import Attempts, Outcome, Side
 from epd.proxy.connectors import SHARING, Connector
 from epd.proxy.deadlines import Deadlines
+from epd.proxy.demand import Demand, Held
 from epd.proxy.encoding import Encoding
 from epd.proxy.errors import (
     EncoderUnavailableError,
     ExhaustedError,
-    FallbackLimitError,
     RequestTimeoutError,
     UnavailableError,
 )
@@ -72,7 +71,7 @@ class Exchange:
         self._policy = policy
         self._limits = limits
         self._metrics = metrics
-        self._fallbacks = 0
+        self._demand = Demand(metrics=metrics, limit=limits.max_fallback_encodes)
         self._deadlines = Deadlines()
         self.health = Health(members, on_ejected=metrics.ejected)
         answering = Role.DECODE if split else Role.PREFILL_DECODE
@@ -130,31 +129,37 @@ class Exchange:
         return self._finish(outcome, arrival, NOTHING, None)
 
     async def _answer_media(self, arrival: Arrival, maker: Member | None) -> Reply:
-        items = len(arrival.request.items)
-        with ExitStack() as held:
-            # first of all: it is demand for encoders also while nobody is there to use what they encode
-            self._metrics.encode_wanted(items)
-            held.callback(self._metrics.encode_settled, items)
-            first = maker or self._rotation.prefill(arrival.key, wants_encoders=True)
-            if first is None:
-                raise _no_engine()
-            if self._rotation.prefill(arrival.key, pairing=first.pairing, bounded=True) is None:
-                # what would not even find a place to wait in is not encoded
-                self.admission.check()
-            fallback = None
-            primed = await self._prime(arrival, first.pairing)
-            if primed.failure is None:
-                held.close()
-            elif (refusal := self._refusal(primed.failure)) is not None:
-                return refusal
-            else:
-                fallback = self._take_fallback(primed.failure.reason, held)
-            pairing = first.pairing if primed.encoders else None
-            if maker is not None:
-                outcome = await self._attempts.ask(primed.told(arrival), maker, pairing, only=True)
-            else:
-                outcome, fallback = await self._ask(arrival, pairing, primed, fallback, held)
-            return self._finish(outcome, arrival, primed, fallback)
+        # first of all: it is demand for encoders also while nobody is there to use what they encode
+        held = self._demand.of(len(arrival.request.items))
+        try:
+            return await self._answer_primed(arrival, maker, held)
+        finally:
+            held.let_go()
+
+    async def _answer_primed(self, arrival: Arrival, maker: Member | None, held: Held) -> Reply:
+        first = maker or self._rotation.prefill(arrival.key, wants_encoders=True)
+        if first is None:
+            raise _no_engine()
+        if not self._rotation.has_room(first) and not self._has_room(arrival, first.pairing):
+            # what would not even find a place to wait in is not encoded
+            self.admission.check()
+        fallback = None
+        primed = await self._prime(arrival, first.pairing)
+        if primed.failure is None:
+            held.settle()
+        elif (refusal := self._refusal(primed.failure)) is not None:
+            return refusal
+        else:
+            fallback = held.fall_back(primed.failure.reason)
+        pairing = first.pairing if primed.encoders else None
+        if maker is not None:
+            outcome = await self._attempts.ask(primed.told(arrival), maker, pairing, only=True)
+        else:
+            outcome, fallback = await self._ask(arrival, pairing, primed, fallback, held)
+        return self._finish(outcome, arrival, primed, fallback)
+
+    def _has_room(self, arrival: Arrival, pairing: str) -> bool:
+        return self._rotation.prefill(arrival.key, pairing=pairing, bounded=True) is not None
 
     async def _choose(self, key: str, client: str, pairing: str | None) -> Member | None:
         """Choose an engine of the prefill side that has room, after a while in the queue if need be."""
@@ -166,7 +171,7 @@ class Exchange:
         )
 
     async def _ask(
-        self, arrival: Arrival, pairing: str | None, primed: Primed, fallback: str | None, held: ExitStack
+        self, arrival: Arrival, pairing: str | None, primed: Primed, fallback: str | None, held: Held
     ) -> tuple[Outcome, str | None]:
         """Have the request answered by the prefill side of `pairing`, if given; and the reason of a fallback by now."""
         told = primed.told(arrival)
@@ -182,7 +187,7 @@ class Exchange:
         if outcome.deserted and pairing is not None and self._policy is EncoderFailurePolicy.FALLBACK:
             stranger = self._rotation.prefill(arrival.key, avoided=pairing)
             if stranger is not None:
-                fallback = fallback or self._take_fallback(PAIRING_GONE, held)
+                fallback = fallback or held.fall_back(PAIRING_GONE)
                 if outcome.attempt is not None and outcome.attempt.cause is not None:
                     self._metrics.retried(stranger.role, outcome.attempt.cause)
                     arrival.trail.retried(stranger.role, outcome.attempt.cause)
@@ -237,20 +242,6 @@ class Exchange:
         raise EncoderUnavailableError(
             f"no encoder could encode the media ({failure.reason}) and spec.proxy.encoderFailurePolicy is Fail"
         )
-
-    def _take_fallback(self, reason: str, held: ExitStack) -> str:
-        if self._fallbacks >= self._limits.max_fallback_encodes:
-            raise FallbackLimitError(
-                f"no encoder could encode the media ({reason}), and spec.proxy.limits.maxFallbackEncodes requests "
-                "already have theirs encoded by the prefill side"
-            )
-        self._fallbacks += 1
-        held.callback(self._end_fallback)
-        self._metrics.fallback(reason)
-        return reason
-
-    def _end_fallback(self) -> None:
-        self._fallbacks -= 1
 
 
 def _prefill_side(transport: Transport, rotation: Rotation, limits: Limits, metrics: Metrics, *, split: bool) -> Side:

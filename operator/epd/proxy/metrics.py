@@ -32,6 +32,7 @@ class Metrics:
     def __init__(self, *, namespace: str, epd: str) -> None:
         self.registry = CollectorRegistry()
         self._base = (namespace, epd)
+        self._waiting_items = 0
         self._count_requests(namespace, epd)
         self._count_items(namespace, epd)
         self._count_trouble(namespace, epd)
@@ -134,12 +135,12 @@ class Metrics:
             _ROLE,
             registry=r,
         )
-        self._demand = Gauge(
+        Gauge(
             "epd_proxy_encode_demand",
             "Media items that wait for their embeddings, whether an encoder exists or not",
             _ROLE,
             registry=r,
-        ).labels(*encode.values())
+        ).labels(*encode.values()).set_function(lambda: self._waiting_items)
         self._members = Gauge("epd_proxy_members", "Engines known", (*_ROLE, "ready"), registry=r)
         self._ejected = Gauge(
             "epd_proxy_ejected_members", "Engines out of rotation because requests to them failed", _ROLE, registry=r
@@ -159,11 +160,11 @@ class Metrics:
     def encode_wanted(self, items: int) -> None:
         """`items` begin to wait for an encoder."""
         self._wanted.add(amount=items)
-        self._demand.inc(items)
+        self._waiting_items += items
 
     def encode_settled(self, items: int) -> None:
         """`items` wait no longer: encoded, given up, or their client left."""
-        self._demand.dec(items)
+        self._waiting_items -= items
 
     def encoded(self, result: str, items: int = 1) -> None:
         """`items` ended with `result`."""

@@ -64,10 +64,10 @@ class Rotation:
         chosen = choose_prefill(
             key, members, self.load, excluded=excluded, encoder_pairings=encoder_pairings, shares=shares
         )
-        if chosen is None or not bounded or self._has_room(chosen):
+        if chosen is None or not bounded or self.has_room(chosen):
             return chosen
         # the least loaded of those with an encoder may be full, and one without not
-        members = [member for member in members if self._has_room(member)]
+        members = [member for member in members if self.has_room(member)]
         return choose_prefill(
             key, members, self.load, excluded=excluded, encoder_pairings=encoder_pairings, shares=shares
         )
@@ -99,7 +99,8 @@ class Rotation:
         """Choose among `encoders`, which are not empty, for the item `key`."""
         return choose_encoder(key, encoders, self.load, shares=self.health.shares())
 
-    def _has_room(self, member: Member) -> bool:
+    def has_room(self, member: Member) -> bool:
+        """Whether one more request may go to `member`."""
         return not self._bound or self.load[member.name] < self._bound
 
     def _well(self, members: Sequence[Member]) -> Sequence[Member]:

@@ -176,7 +176,7 @@ async def test_a_pairing_whose_engines_are_gone_is_left_by_fallback(
         assert reply.headers["x-epd-encode"] == ("fallback" if left else "encoded")
     assert b.load.counts() == {"d1": 1, "d8": 1}
     # its place among the fallbacks is free again
-    assert b.exchange._fallbacks == 0
+    assert b.exchange._demand.fallbacks == 0
 
 
 @pytest.mark.parametrize(
