@@ -7,6 +7,7 @@ from pathlib import Path
 
 from epd.api.names import Role
 from epd.flags import add_count, add_duration, at_least, typed
+from epd.proxy.access_log import AccessPolicy, parse_access_policy
 from epd.proxy.affinity import Affinity
 from epd.proxy.connectors import Connector
 from epd.proxy.crowding import MOST_CONNECTIONS
@@ -102,6 +103,14 @@ def _add_ports(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--suspended", action="store_true", help='answer every request with 503 "suspended"')
     add_duration(group, "--drain-delay", Drain().delay_seconds, "accept requests for this long after SIGTERM")
     add_duration(group, "--drain-timeout", Drain().timeout_seconds, "then let requests end for this long")
+    group.add_argument(
+        "--access-log",
+        type=typed(parse_access_policy),
+        default=AccessPolicy(),
+        metavar="WHICH",
+        help="lines of JSON on standard output: of None, of Errors (default: 5xx, and streams that broke), of All, or "
+        "of Sampled:0.01 (one request in a hundred, and errors)",
+    )
     group.add_argument(
         "--debug", "--log-requests", action="store_true", help="log more, errors of single requests among it"
     )

@@ -106,6 +106,7 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         allowed_origins=args.allowed_origins,
         api_keys=args.api_keys,
         tenant_isolation=args.tenant_isolation,
+        access_log=args.access_log,
         opened_routes=frozenset(args.opened_routes),
     )
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 from aiohttp import web
 
+from epd.proxy.access_log import NO_ACCESS_LOG, AccessLog
 from epd.proxy.admin import AdminPort
 from epd.proxy.api_keys import ApiKeys
 from epd.proxy.apiserver import KubernetesPods, connection
@@ -33,6 +35,7 @@ from epd.proxy.settings import Settings
 from epd.proxy.tenancy import Tenancy
 from epd.proxy.tenant_series import TenantSeries
 from epd.proxy.tls import Certificate
+from epd.proxy.tracing import start_tracing
 from epd.proxy.watch import follow
 
 log = logging.getLogger(__name__)
@@ -50,6 +53,10 @@ async def serve(settings: Settings) -> None:
     async with AsyncExitStack() as stack:
         trust = _trust(settings, stack)
         members, load = Members(tls=settings.engine_tls is not None and settings.engine_tls.pods), InFlight()
+        access_log = _access_log(settings, stack)
+        tracing = start_tracing(os.environ, namespace=settings.namespace, epd=settings.epd)
+        if tracing is not None:
+            stack.push_async_callback(tracing.close)
         metrics = Metrics(namespace=settings.namespace, epd=settings.epd)
         transport = await stack.enter_async_context(HttpTransport(tls=trust, on_reconnect=metrics.reconnected))
         exchange = Exchange(
@@ -57,7 +64,7 @@ async def serve(settings: Settings) -> None:
             rewrites=settings.rewrite,
             policy=settings.policy,
             limits=settings.limits,
-            transport=transport,
+            transport=transport if tracing is None else tracing.over(transport, members),
             members=members,
             load=load,
             metrics=metrics,
@@ -66,8 +73,15 @@ async def serve(settings: Settings) -> None:
             split=settings.split,
         )
         bodies = Bodies(room=room_for_bodies())
-        tenancy = _tenancy(settings, stack, metrics)
-        data_port = DataPort(settings=settings, exchange=exchange, metrics=metrics, bodies=bodies, tenancy=tenancy)
+        data_port = DataPort(
+            settings=settings,
+            exchange=exchange,
+            metrics=metrics,
+            bodies=bodies,
+            tenancy=_tenancy(settings, stack, metrics),
+            tracing=tracing,
+            access_log=access_log,
+        )
         admin_port = AdminPort(
             settings=settings, members=members, load=load, metrics=metrics, exchange=exchange, data_port=data_port
         )
@@ -105,6 +119,21 @@ async def _follow_engines(
         task = asyncio.create_task(follow(source, members, on_error=metrics.watch_failed))
     stack.callback(task.cancel)
     return task
+
+
+def _access_log(settings: Settings, stack: AsyncExitStack) -> AccessLog | None:
+    if settings.access_log == NO_ACCESS_LOG:
+        return None
+    access_log = AccessLog(settings.access_log, write=_write_out)
+    stack.callback(access_log.close)
+    return access_log
+
+
+def _write_out(lines: bytes) -> None:
+    # past Python's own buffer, whose lock a thread that waits for a slow reader would hold when the process ends
+    with suppress(OSError):
+        while lines:
+            lines = lines[os.write(1, lines) :]
 
 
 def _tenancy(settings: Settings, stack: AsyncExitStack, metrics: Metrics) -> Tenancy | None:

@@ -67,6 +67,9 @@ class Record:
     headers: Mapping[str, str]
     tenant: str
     trail: Trail
+    code: str | None = None
+    """Of the error, where the proxy refused."""
+    trace_id: str | None = None
 
 
 def outcome_of(status: int | None, *, left: bool, broken: bool) -> str:

@@ -13,8 +13,9 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from itertools import count
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from epd.proxy.access_log import AccessLog
 from epd.proxy.affinity import Affinity, sticky
 from epd.proxy.bodies import Bodies, Share
 from epd.proxy.cors import Cors
@@ -32,12 +33,16 @@ from epd.proxy.head import Head
 from epd.proxy.intake import Intake
 from epd.proxy.metrics import Metrics
 from epd.proxy.prefill import Arrival
-from epd.proxy.record import Trail, outcome_of
+from epd.proxy.record import Record, Trail, outcome_of
 from epd.proxy.requests import ParsedRequest
 from epd.proxy.routes import Handling, Match, find
 from epd.proxy.settings import Settings
 from epd.proxy.tenancy import Tenancy
 from epd.proxy.transport import Reply
+
+if TYPE_CHECKING:
+    # loaded only where traces are sent
+    from epd.proxy.spans import RequestSpan, Tracing
 
 log = logging.getLogger(__name__)
 
@@ -83,9 +88,13 @@ class DataPort:
         metrics: Metrics,
         bodies: Bodies,
         tenancy: Tenancy | None = None,
+        tracing: Tracing | None = None,
+        access_log: AccessLog | None = None,
     ) -> None:
         self.settings = settings
         self.tenancy = tenancy
+        self.tracing = tracing
+        self.access_log = access_log
         self.bodies = bodies
         self.exchange = exchange
         self.metrics = metrics
@@ -147,8 +156,19 @@ class RequestTurn:
     """One request, from its head to the end of its reply."""
 
     __slots__ = (
-        *("_arrived", "_entered", "_forwarded", "_intake", "_match", "_port", "_preflight", "_received", "_reply"),
-        *("_request_id", "_share", "_trail", "deadline", "head", "tenant"),
+        *(
+            "_arrived",
+            "_code",
+            "_entered",
+            "_forwarded",
+            "_intake",
+            "_match",
+            "_port",
+            "_preflight",
+            "_received",
+            "_reply",
+        ),
+        *("_request_id", "_share", "_span", "_trail", "deadline", "head", "tenant"),
     )
 
     def __init__(self, port: DataPort, head: Head) -> None:
@@ -167,6 +187,8 @@ class RequestTurn:
         self._forwarded: dict[str, str] = {}
         self._trail = Trail()
         self._reply: Reply | None = None
+        self._code: str | None = None
+        self._span: RequestSpan | None = None
 
     def begin(self) -> None:
         """Judge the head: route, method, and whether there is room. Raises ProxyError."""
@@ -185,6 +207,8 @@ class RequestTurn:
             raise SuspendedError("the EPDDeployment is suspended (spec.suspend)")
         # a tenant's key is known here alone
         self._forwarded = _forwarded(head.headers, FORWARDED if port.tenancy is None else FORWARDED_OF_TENANTS)
+        if port.tracing is not None and serving:
+            self._span = port.tracing.begin(head.method, match.route.path, self._forwarded)
         if serving:
             port.enter(self.tenant)
             self._entered = True
@@ -224,6 +248,7 @@ class RequestTurn:
 
     def refuse(self, error: ProxyError) -> Reply:
         """Answer with `error`."""
+        self._code = error.error_code
         self._release()
         return self._complete(self._port.reply_with(error, route=self._route, request_id=self._request_id))
 
@@ -241,6 +266,29 @@ class RequestTurn:
         outcome = outcome_of(None if reply is None else reply.status, left=left, broken=broken)
         seconds = time.monotonic() - self._arrived
         metrics.ended(route, outcome, seconds=seconds, received=self._received, sent=sent)
+        access_log = self._port.access_log
+        logged = access_log is not None and access_log.wants(outcome)
+        if not logged and self._span is None:
+            return
+        record = Record(
+            request_id=self._request_id,
+            method=self.head.method,
+            route=route,
+            status=None if reply is None else reply.status,
+            outcome=outcome,
+            seconds=seconds,
+            received=self._received,
+            sent=sent,
+            headers={} if reply is None else reply.headers,
+            tenant=self.tenant,
+            trail=self._trail,
+            code=self._code,
+            trace_id=None if self._span is None else self._span.trace_id,
+        )
+        if self._span is not None:
+            self._span.end(record)
+        if logged and access_log is not None:
+            access_log.note(record)
 
     async def _answer(self) -> Reply:
         port, match = self._port, self._match
@@ -259,6 +307,8 @@ class RequestTurn:
         policy = port.settings.media if port.tenancy is None else port.tenancy.policy(self.tenant)
         parsed = match.route.parse(lifted, policy=policy)
         del lifted
+        if self._span is not None:
+            self._trail.model = self._span.asks(parsed)
         return await port.exchange.answer(self._arrival(match, parsed))
 
     def _arrival(self, match: Match, request: ParsedRequest) -> Arrival:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from epd.api.names import Role
 from epd.api.quantity import quantity_value
+from epd.proxy.access_log import AccessPolicy
 from epd.proxy.affinity import Affinity
 from epd.proxy.connectors import Connector
 from epd.proxy.isolation import TenantIsolation
@@ -116,6 +117,7 @@ class Settings:
     api_keys: Path | None = None
     """Directory with a file of API keys for each tenant; None where requests need no key."""
     tenant_isolation: TenantIsolation = TenantIsolation.SHARED
+    access_log: AccessPolicy = field(default_factory=AccessPolicy)
     opened_routes: frozenset[str] = frozenset()
     """Those of the routes that are closed by default (`routes.OPENABLE`) that are there."""
 

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,19 +49,20 @@ class Running:
         return await self.http.post(self.data + CHAT, json=body)
 
 
-async def start(*flags: str) -> asyncio.subprocess.Process:
+async def start(*flags: str, environ: Mapping[str, str] | None = None) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "epd.proxy.main", "--host", "127.0.0.1", "--port", "0", "--admin-port", "0"),
         *flags,
+        stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(OPERATOR)},
+        env={**os.environ, "PYTHONPATH": str(OPERATOR), **(environ or {})},
     )
 
 
 @asynccontextmanager
-async def running(*flags: str) -> AsyncIterator[Running]:
-    process = await start(*flags)
+async def running(*flags: str, environ: Mapping[str, str] | None = None) -> AsyncIterator[Running]:
+    process = await start(*flags, environ=environ)
     ports: dict[str, str] = {}
     try:
         assert process.stderr is not None
