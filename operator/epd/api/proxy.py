@@ -133,7 +133,8 @@ class ProxyAuth(ApiModel):
     everyone who reaches the Service may send."""
     tenant_isolation: TenantIsolation = TenantIsolation.SHARED
     """What tenants share. Shared: an item that one tenant has sent is not encoded again for another, who could tell by
-    the time it takes. Salted: embeddings and prefixes are cached for each tenant apart; needs apiKeys."""
+    the time it takes. Salted: embeddings and prefixes are cached for each tenant apart; needs apiKeys, and finds
+    nothing of what was cached before."""
 
 
 class ProxyCORS(ApiModel):
