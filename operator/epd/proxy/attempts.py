@@ -5,6 +5,7 @@ Applies no policy: what becomes of a request that both failed on is decided by `
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -43,6 +44,10 @@ class Outcome:
         return failed and (self.alone or not replied) and len(self.failed_on) < ENGINES_AT_RISK
 
 
+Renew = Callable[[Member], Awaitable[Arrival]]
+"""Makes a request ready for another engine, where what was made for one is of no use to others."""
+
+
 class Side(Protocol):
     """Makes one attempt: `PrefillSide`, or `Legs` where prefill and decode are engines of their own."""
 
@@ -73,11 +78,13 @@ class Attempts:
         bare: bytes | None = None,
         failed_on: frozenset[str] = NOBODY,
         only: bool = False,
+        renew: Renew | None = None,
     ) -> Outcome:
         """Try `target`, with the body `bare` of media if there is one; if it fails, try once more with everything.
 
         The second try goes to another engine, or to the same one if that need not be ill. `failed_on` names the engines
-        that failed before; with `only` no other engine than the target can answer.
+        that failed before; with `only` no other engine than the target can answer. With `renew` the second try
+        has what that makes of the request.
         """
         if target is None:
             return Outcome(failed_on=failed_on)
@@ -103,6 +110,8 @@ class Attempts:
         arrival.trail.retried(other.role, cause)
         if bare is not None:
             self._metrics.resent(cause)
+        if renew is not None:
+            arrival = await renew(other)
         attempt = await self._attempt(arrival, other, None, failed_on)
         return Outcome(attempt, other, alone=alone, failed_on=attempt.failed_on, resent=bare is not None and taken)
 

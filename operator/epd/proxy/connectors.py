@@ -1,6 +1,7 @@
 """What each encoder-cache connector lets a proxy do about items that were encoded before, or are being encoded now.
 
-Pure. Sources: vLLM distributed/ec_transfer/ec_connector/{example_connector,cpu/connector}.py, and our own connector.
+Pure. Sources: vLLM distributed/ec_transfer/ec_connector/{example_connector,cpu/connector,mooncake/scheduler}.py, and
+our own connector.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class Connector(StrEnum):
     """Ours: files that outlive pods, and whose absence fails one request only."""
     HOST_MEMORY = "HostMemory"
     """ECCPUConnector with NIXL: read out of the encoder's memory by whom it was announced to."""
+    MOONCAKE = "Mooncake"
+    """ECMooncakeConnector: pushed by the encoder to an engine that the primer names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +40,19 @@ class Sharing:
     """Whether an item that was encoded a while ago may go without a primer."""
     announced: bool
     """Whether what the encoder says of an item must be passed on to who reads it (`ec_transfer_params`)."""
+    pushed: bool
+    """Whether an encoder must be told the engine that is to have an item, which then can't do without it."""
 
 
 SHARING: Final[Mapping[Connector, Sharing]] = MappingProxyType(
     {
         # an entry may be deleted at any time, which nobody is told and which kills the engine that counts on it
-        Connector.EXAMPLE: Sharing(coalesced=True, hinted=False, announced=False),
-        Connector.MANAGED: Sharing(coalesced=True, hinted=True, announced=False),
+        Connector.EXAMPLE: Sharing(coalesced=True, hinted=False, announced=False, pushed=False),
+        Connector.MANAGED: Sharing(coalesced=True, hinted=True, announced=False, pushed=False),
         # the encoder keeps an item for one reader, for 30 s
-        Connector.HOST_MEMORY: Sharing(coalesced=False, hinted=False, announced=True),
+        Connector.HOST_MEMORY: Sharing(coalesced=False, hinted=False, announced=True, pushed=False),
+        # each engine gets its own copy, under an id of this one request
+        Connector.MOONCAKE: Sharing(coalesced=False, hinted=False, announced=False, pushed=True),
     }
 )
 

@@ -32,6 +32,7 @@ from epd.proxy.pods import Member, Members
 from epd.proxy.prefill import Arrival, PrefillSide, passed_on
 from epd.proxy.primed import NOTHING, Primed
 from epd.proxy.primers import EncodeFailure, EncodeOrder
+from epd.proxy.pushing import Pushing
 from epd.proxy.rewrite import without_pixels
 from epd.proxy.rotation import Rotation
 from epd.proxy.routing import InFlight
@@ -91,6 +92,11 @@ class Exchange:
         self.adapters = Adapters(encoding=encoding, transport=transport, rotation=rotation, metrics=metrics)
         side = _prefill_side(transport, rotation, limits, metrics, split=split)
         self._attempts = Attempts(prefill_side=side, rotation=rotation, metrics=metrics)
+        self._pushing = (
+            Pushing(prime=self._prime_for, attempts=self._attempts, rotation=rotation, rewrites=rewrites)
+            if SHARING[connector].pushed
+            else None
+        )
         self._models = Models(transport=transport, rotation=rotation)
 
     async def answer(self, arrival: Arrival) -> Reply:
@@ -161,6 +167,18 @@ class Exchange:
     def _has_room(self, arrival: Arrival, pairing: str) -> bool:
         return self._rotation.prefill(arrival.key, pairing=pairing, bounded=True) is not None
 
+    async def _answer_pushed(
+        self, pushing: Pushing, arrival: Arrival, first: Member, held: Held, *, only: bool
+    ) -> Reply:
+        """Answer by `first` if `only` this one can, else by one of its pairing that has room."""
+        target = first if only else await self._choose(arrival.key, arrival.client, first.pairing)
+        if target is None:
+            raise _no_engine()
+        outcome, primed = await pushing.ask(arrival, target, only=only, on_encoded=held.settle)
+        if primed.failure is not None:
+            return self._refused(primed.failure, "engines that are pushed to can't encode")
+        return self._finish(outcome, arrival, primed, None)
+
     async def _choose(self, key: str, client: str, pairing: str | None) -> Member | None:
         """Choose an engine of the prefill side that has room, after a while in the queue if need be."""
         member = self._rotation.prefill(key, pairing=pairing, bounded=True)
@@ -221,13 +239,17 @@ class Exchange:
             self._metrics.first_token(arrival.trail.first_token)
         return attempt.reply
 
-    async def _prime(self, arrival: Arrival, pairing: str) -> Primed:
+    async def _prime_for(self, arrival: Arrival, engine: Member) -> Primed:
+        return await self._prime(arrival, engine.pairing, engine.push_address)
+
+    async def _prime(self, arrival: Arrival, pairing: str, consumer: str = "") -> Primed:
         order = EncodeOrder(
             request=arrival.request,
             pairing=pairing,
             request_id=arrival.request_id,
             headers=arrival.headers,
             trail=arrival.trail,
+            consumer=consumer,
         )
         return Primed.of(await self.adapters.encode(order))
 
@@ -235,13 +257,14 @@ class Exchange:
         """Apply the policy: None under Fallback, else the encoder's own refusal of the request, or 503."""
         if self._policy is EncoderFailurePolicy.FALLBACK:
             return None
+        return self._refused(failure, "spec.proxy.encoderFailurePolicy is Fail")
+
+    def _refused(self, failure: EncodeFailure, why: str) -> Reply:
         if failure.status is not None and 400 <= failure.status < 500:
             return Reply(status=failure.status, headers=passed_on(failure.headers), body=failure.body)
         if failure.reason == Cause.LOCAL:
             raise ExhaustedError
-        raise EncoderUnavailableError(
-            f"no encoder could encode the media ({failure.reason}) and spec.proxy.encoderFailurePolicy is Fail"
-        )
+        raise EncoderUnavailableError(f"no encoder could encode the media ({failure.reason}) and {why}")
 
 
 def _prefill_side(transport: Transport, rotation: Rotation, limits: Limits, metrics: Metrics, *, split: bool) -> Side:

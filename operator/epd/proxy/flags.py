@@ -21,6 +21,7 @@ from epd.proxy.settings import (
     parse_bytes,
     parse_domains,
     parse_origins,
+    parse_push_addresses,
     parse_roles,
 )
 
@@ -58,6 +59,14 @@ def _add_members(parser: argparse.ArgumentParser) -> None:
         help='prefill engines, or "disable", "none" or empty where those that decode do both',
     )
     group.add_argument("--decode-servers-urls", default="", metavar="URLS", help=f"engines that answer, {servers}")
+    group.add_argument(
+        "--ec-consumer-zmq-addrs",
+        type=typed(parse_push_addresses),
+        default=(),
+        metavar="ADDRESSES",
+        help="for --connector Mooncake: where each of --decode-servers-urls, in their order, takes embeddings "
+        "(tcp://host:port, its ec_ip and ec_port)",
+    )
     # of vLLM's script; it may only say what this proxy does anyway
     group.add_argument("--decode-retries", type=int, choices=(1,), default=1, help="as always: one")
 

@@ -8,6 +8,7 @@ import logging
 import math
 import sys
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 
 from epd.api.names import Role
 from epd.proxy.connectors import SHARING
@@ -124,12 +125,29 @@ def _static_members(parser: argparse.ArgumentParser, args: argparse.Namespace) -
         encoders = parse_servers(args.encode_servers_urls, role=Role.ENCODE)
         answering = Role.DECODE if split else Role.PREFILL_DECODE
         prefill = parse_servers(args.prefill_servers_urls, role=Role.PREFILL) if split else ()
-        members = encoders + prefill + parse_servers(args.decode_servers_urls, role=answering)
+        decode = parse_servers(args.decode_servers_urls, role=answering)
+        members = encoders + prefill + _with_push_addresses(parser, args, decode)
     except ValueError as error:
         parser.error(str(error))
     if len({member.name for member in members}) < len(members):
         parser.error("a server is given twice")
     return members
+
+
+def _with_push_addresses(
+    parser: argparse.ArgumentParser, args: argparse.Namespace, engines: Sequence[Member]
+) -> tuple[Member, ...]:
+    """Those engines, told where encoders reach them. Exits with status 2 where that isn't known, or of no use."""
+    addresses: Sequence[str] = args.ec_consumer_zmq_addrs
+    if SHARING[args.connector].pushed:
+        if any(engine.role is Role.DECODE for engine in engines):
+            parser.error(f"--connector {args.connector} needs engines that prefill and decode (no prefill servers)")
+        if not engines or len(addresses) != len(engines):
+            parser.error(f"--connector {args.connector} needs --ec-consumer-zmq-addrs, one for each decode server")
+        return tuple(replace(engine, push_address=to) for engine, to in zip(engines, addresses, strict=True))
+    if addresses:
+        parser.error(f"--ec-consumer-zmq-addrs: with --connector {args.connector} nothing is pushed")
+    return tuple(engines)
 
 
 def _engine_tls(

@@ -24,6 +24,8 @@ class Member:
     address: str
     ready: bool
     model_version: str = ""
+    push_address: str = ""
+    """Where an engine listens for embeddings that encoders push to it (`tcp://host:port`)."""
 
 
 def member_of(pod: Pod, *, scheme: str = "http") -> Member | None:

@@ -33,6 +33,7 @@ class Primed:
     reported: Mapping[str, Reported] = field(default_factory=dict)
     announced: Mapping[str, Any] = field(default_factory=dict)
     failure: EncodeFailure | None = None
+    pushed: tuple[Mapping[str, str], ...] = ()
 
     @staticmethod
     def of(results: Sequence[Encoded | EncodeFailure]) -> Primed:
@@ -41,18 +42,25 @@ class Primed:
         reported: dict[str, Reported] = {}
         announced: dict[str, Any] = {}
         failure: EncodeFailure | None = None
+        pushed: list[Mapping[str, str]] = []
         for result in results:
             if isinstance(result, Encoded):
                 encoders[result.encoder] = None
                 reported.update(result.reported)
                 announced.update(result.announced)
+                pushed += result.pushed
             elif failure is None or (failure.status is None and result.status is not None):
                 # a refusal by an encoder says more than a broken connection
                 failure = result
-        return Primed(tuple(encoders), reported, announced, failure)
+        return Primed(tuple(encoders), reported, announced, failure, tuple(pushed))
 
     def told(self, arrival: Arrival) -> Arrival:
-        """The request with what encoders announced to the engines of their own pairing, which no other may read."""
+        """The request with what encoders announced to the engines of their own pairing, which no other may read.
+
+        Or with what they pushed to one of them.
+        """
+        if self.pushed:
+            return replace(arrival, request=announce(arrival.request, {"ec_items": self.pushed}))
         if not self.announced:
             return arrival
         return replace(arrival, request=announce(arrival.request, self.announced))

@@ -17,6 +17,7 @@ from epd.proxy.fetching import Fetched, fetch
 from epd.proxy.media import MediaItem
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member
+from epd.proxy.pushes import Push, push
 from epd.proxy.record import Trail
 from epd.proxy.requests import CHAT_PATH, ParsedRequest, primer_body
 from epd.proxy.rewrite import Reported, read_report
@@ -31,12 +32,14 @@ from epd.proxy.transport import Call, Cause, Transport, TransportError
 class Encoded:
     """Items were encoded by `encoder`. `reported` has what it said of each, by the item's key.
 
-    `announced` has what it said for the engine that reads them, where the connector needs that.
+    `announced` has what it said for the engine that reads them, where the connector needs that; `pushed` names what
+    was pushed to that engine.
     """
 
     encoder: str
     reported: Mapping[str, Reported]
     announced: Mapping[str, Any] = field(default_factory=dict)
+    pushed: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,13 +54,14 @@ class EncodeFailure:
 
 @dataclass(slots=True, kw_only=True)
 class EncodeOrder:
-    """What to encode, for whom, and by encoders of which pairing."""
+    """What to encode, for whom, and by encoders of which pairing; and to whom to push it, if the connector does."""
 
     request: ParsedRequest
     pairing: str
     request_id: str
     headers: Mapping[str, str]
     trail: Trail = field(default_factory=Trail)
+    consumer: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -109,11 +113,12 @@ class Primers:
 
     async def _attempt(self, primer: Primer, call_id: str) -> Encoded | EncodeFailure:
         order, encoder = primer.order, primer.encoder
+        pushed = push(order.consumer, order.request, primer.items) if order.consumer else None
         call = Call(
             address=encoder.address,
             path=CHAT_PATH,
             headers={**order.headers, "content-type": "application/json", "x-request-id": call_id},
-            body=primer_body(order.request, primer.items),
+            body=primer_body(order.request, primer.items, pushed.field() if pushed is not None else b""),
         )
         begun = time.monotonic()
         self._health.sent(encoder.name)
@@ -131,10 +136,13 @@ class Primers:
             reason = str(Cause.STATUS)
             return EncodeFailure(reason=reason, status=answer.status, headers=answer.headers, body=answer.body)
         self._metrics.encode_took(time.monotonic() - begun)
-        return self._read(primer, answer)
+        return self._read(primer, answer, pushed)
 
-    def _read(self, primer: Primer, answer: Fetched) -> Encoded:
+    def _read(self, primer: Primer, answer: Fetched, pushed: Push | None) -> Encoded | EncodeFailure:
+        entries = pushed.read(answer.body) if pushed is not None else ()
+        if pushed is not None and not entries:
+            return EncodeFailure(reason=str(Cause.PROTOCOL))
         reports = read_report(answer.body, len(primer.items))
         reported = {item.key: report for item, report in zip(primer.items, reports, strict=True)}
         announced = read_announcement(answer.body) if self._announced else {}
-        return Encoded(encoder=primer.encoder.name, reported=reported, announced=announced)
+        return Encoded(encoder=primer.encoder.name, reported=reported, announced=announced, pushed=entries)

@@ -132,15 +132,19 @@ def parse_chat(body: GivenBody, *, policy: MediaPolicy) -> ParsedRequest:
     return reading.finish(primer_fields=PRIMER_FIELDS, rewritable=True)
 
 
-def primer_body(request: ParsedRequest, items: Sequence[MediaItem]) -> Body:
+def primer_body(request: ParsedRequest, items: Sequence[MediaItem], fields: bytes = b"") -> Body:
     """Build the request that makes an encoder encode `items`: always a chat request, whatever the client's was.
+
+    `fields` are more of them, each with a comma behind it.
 
     Never streamed: a streamed answer carries no `ec_transfer_params`. No `max_tokens`: since vLLM 0.28 an encoder
     never samples.
     """
     begin = request.options[:-1] + (b"," if request.primer_fields else b"")
     content = b",".join([item.written() for item in items])
-    return request.payloads.splice(b'%b"stream":false,"messages":[{"role":"user","content":[%b]}]}' % (begin, content))
+    return request.payloads.splice(
+        b'%b"stream":false,%b"messages":[{"role":"user","content":[%b]}]}' % (begin, fields, content)
+    )
 
 
 class Reading:

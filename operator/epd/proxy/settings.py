@@ -178,6 +178,20 @@ def parse_servers(text: str, *, role: Role) -> tuple[Member, ...]:
     return tuple(members)
 
 
+def parse_push_addresses(text: str) -> tuple[str, ...]:
+    """Addresses of a comma-separated list, such as `tcp://10.0.0.1:14579`. Raises ValueError."""
+    addresses = tuple(part.strip() for part in text.split(",") if part.strip())
+    for address in addresses:
+        parts = urlsplit(address)
+        try:
+            valid = parts.scheme == "tcp" and parts.hostname and parts.port and not parts.path
+        except ValueError:
+            valid = False
+        if not valid:
+            raise ValueError(f"{address!r} is no address such as tcp://10.0.0.1:14579")
+    return addresses
+
+
 def _server(url: str) -> tuple[str, str]:
     """Name and address of an engine. Raises ValueError."""
     parts = urlsplit(url)

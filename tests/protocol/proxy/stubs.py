@@ -58,6 +58,7 @@ class StubEngine:
     aborted: asyncio.Event = field(default_factory=asyncio.Event)
     connections: set[object] = field(default_factory=set)
     address: str = ""
+    push_address: str = ""
     tls: ssl.SSLContext | None = None
     unix: Path | None = None
     """Path of the socket that it listens on, in place of TCP."""
@@ -70,6 +71,7 @@ class StubEngine:
             address=self.address,
             ready=ready,
             model_version="v1-tiny-0123456789ab",
+            push_address=self.push_address,
         )
 
     async def chat(self, request: web.Request) -> web.StreamResponse:

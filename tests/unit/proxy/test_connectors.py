@@ -10,9 +10,10 @@ from unit.proxy.engines import arrival, joined
 
 def test_the_table() -> None:
     assert dict(SHARING) == {
-        Connector.EXAMPLE: Sharing(coalesced=True, hinted=False, announced=False),
-        Connector.MANAGED: Sharing(coalesced=True, hinted=True, announced=False),
-        Connector.HOST_MEMORY: Sharing(coalesced=False, hinted=False, announced=True),
+        Connector.EXAMPLE: Sharing(coalesced=True, hinted=False, announced=False, pushed=False),
+        Connector.MANAGED: Sharing(coalesced=True, hinted=True, announced=False, pushed=False),
+        Connector.HOST_MEMORY: Sharing(coalesced=False, hinted=False, announced=True, pushed=False),
+        Connector.MOONCAKE: Sharing(coalesced=False, hinted=False, announced=False, pushed=True),
     }
 
 

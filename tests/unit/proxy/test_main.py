@@ -14,6 +14,8 @@ from epd.proxy.settings import Drain, EncoderFailurePolicy, EngineTls, Limits, S
 
 BOTH = frozenset({Role.ENCODE, Role.PREFILL_DECODE})
 
+TWO = "--decode-servers-urls http://b:1,http://b:2 --encode-servers-urls http://e:1"
+
 
 def settings(*flags: str) -> Settings:
     parser = build_parser()
@@ -73,6 +75,15 @@ def test_the_flags_of_room_and_sharing() -> None:
     assert (limits.max_connections, limits.max_in_flight_per_engine, limits.queue, limits.queue_seconds) == (9, 0, 0, 3)
     assert (read.connector, read.hint_seconds, read.affinity) == (Connector.MANAGED, 90, Affinity.PREFIX)
     assert settings("--namespace", "ai", "--epd", "q").affinity is Affinity.NONE
+
+
+def test_the_flags_of_engines_that_are_pushed_to() -> None:
+    read = settings(*TWO.split(), "--connector", "Mooncake", "--ec-consumer-zmq-addrs", "tcp://b:3, tcp://[::1]:4")
+    assert [(member.name, member.push_address) for member in read.static_members] == [
+        ("e:1", ""),
+        ("b:1", "tcp://b:3"),
+        ("b:2", "tcp://[::1]:4"),
+    ]
 
 
 @pytest.mark.parametrize("prefill", ["disable", "none", ""])
@@ -168,7 +179,16 @@ def test_without_encoders_it_is_the_aggregated_topology() -> None:
         ("--namespace a --epd b --allowed-origins a.example", "is no origin"),
         ("--namespace a --epd b --open-route /sleep", "invalid choice"),
         ("--namespace a --epd b --queue -1", "must be at least 0"),
-        ("--namespace a --epd b --connector Mooncake", "Mooncake"),
+        ("--namespace a --epd b --connector Moon", "Mooncake"),
+        ("--namespace a --epd b --connector Mooncake", "one for each decode server"),
+        (f"{TWO} --connector Mooncake", "one for each decode server"),
+        (f"{TWO} --connector Mooncake --ec-consumer-zmq-addrs tcp://b:3", "one for each decode server"),
+        (f"{TWO} --connector Mooncake --ec-consumer-zmq-addrs b:3,b:4", "is no address such as tcp://"),
+        (f"{TWO} --ec-consumer-zmq-addrs tcp://b:3,tcp://b:4", "nothing is pushed"),
+        (
+            f"{TWO} --connector Mooncake --ec-consumer-zmq-addrs tcp://b:3,tcp://b:4 --prefill-servers-urls http://c:1",
+            "engines that prefill and decode",
+        ),
         ("--namespace a --epd b --hint-seconds 60", "every item is encoded"),
         ("--namespace a --epd b --connector Managed --hint-seconds -1", "must not be negative"),
         ("--namespace a --epd b --connector Managed --hint-seconds nan", "must not be negative"),

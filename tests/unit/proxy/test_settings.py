@@ -11,6 +11,7 @@ from epd.proxy.settings import (
     parse_bytes,
     parse_domains,
     parse_origins,
+    parse_push_addresses,
     parse_roles,
     parse_servers,
 )
@@ -84,3 +85,11 @@ def test_servers() -> None:
     ):
         with pytest.raises(ValueError, match="is no base URL"):
             parse_servers(text, role=Role.ENCODE)
+
+
+def test_addresses_to_push_to() -> None:
+    assert parse_push_addresses(" tcp://10.0.0.1:14579,,tcp://[::1]:1 ") == ("tcp://10.0.0.1:14579", "tcp://[::1]:1")
+    assert parse_push_addresses("") == ()
+    for wrong in ("10.0.0.1:1", "http://a:1", "tcp://a", "tcp://:1", "tcp://a:1/x", "tcp://a:x", "tcp://a:99999"):
+        with pytest.raises(ValueError, match="is no address such as"):
+            parse_push_addresses(wrong)
