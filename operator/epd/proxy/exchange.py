@@ -149,6 +149,8 @@ class Exchange:
         if not self._rotation.has_room(first) and not self._has_room(arrival, first.pairing):
             # what would not even find a place to wait in is not encoded
             self.admission.check()
+        if self._pushing is not None:
+            return await self._answer_pushed(self._pushing, arrival, first, held, only=maker is not None)
         fallback = None
         primed = await self._prime(arrival, first.pairing)
         if primed.failure is None:
