@@ -114,6 +114,10 @@ class Adapters:
             self._complain(order.pairing, UNKNOWN_MODEL, name)
         return [replace(result, reason=UNKNOWN_MODEL) if _is_unknown(result) else result for result in results]
 
+    def hinted(self, request: ParsedRequest, pairing: str) -> int:
+        """How many items of `request` need no encoder of `pairing`."""
+        return self._encoding.hinted(self.known(request, pairing) if self._bases else request, pairing)
+
     def forget(self, request: ParsedRequest, pairing: str) -> None:
         """The items of `request` were not where they should be: they get primers again."""
         self._encoding.forget(self.known(request, pairing), pairing)

@@ -123,6 +123,12 @@ class Encoding:
         results += await self._run(work, mine, [flight for _, flight in joined.values()])
         return results + await self._take_over(work, joined) if joined else results
 
+    def hinted(self, request: ParsedRequest, pairing: str) -> int:
+        """How many items of `request` need no primer by encoders of `pairing`."""
+        if not self._hinting:
+            return 0
+        return sum(self._hints.find(key) is not None for key in hint_keys(pairing, request).values())
+
     def forget(self, request: ParsedRequest, pairing: str) -> None:
         """The items of `request` were not where they should be: they get primers again."""
         if self._hinting:

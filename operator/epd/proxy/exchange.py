@@ -135,22 +135,24 @@ class Exchange:
         return self._finish(outcome, arrival, NOTHING, None)
 
     async def _answer_media(self, arrival: Arrival, maker: Member | None) -> Reply:
-        # first of all: it is demand for encoders also while nobody is there to use what they encode
-        held = self._demand.of(len(arrival.request.items))
+        first = maker or self._rotation.prefill(arrival.key, wants_encoders=True)
+        spared = self.adapters.hinted(arrival.request, first.pairing) if first is not None else 0
+        # it is demand for encoders also while nobody is there to use what they encode
+        held = self._demand.of(len(arrival.request.items) - spared)
         try:
-            return await self._answer_primed(arrival, maker, held)
+            if first is None:
+                raise _no_engine()
+            return await self._answer_primed(arrival, first, held, only=maker is not None)
         finally:
             held.let_go()
 
-    async def _answer_primed(self, arrival: Arrival, maker: Member | None, held: Held) -> Reply:
-        first = maker or self._rotation.prefill(arrival.key, wants_encoders=True)
-        if first is None:
-            raise _no_engine()
+    async def _answer_primed(self, arrival: Arrival, first: Member, held: Held, *, only: bool) -> Reply:
+        """Answer by the pairing of `first`; by that engine alone if `only` it can."""
         if not self._rotation.has_room(first) and not self._has_room(arrival, first.pairing):
             # what would not even find a place to wait in is not encoded
             self.admission.check()
         if self._pushing is not None:
-            return await self._answer_pushed(self._pushing, arrival, first, held, only=maker is not None)
+            return await self._answer_pushed(self._pushing, arrival, first, held, only=only)
         fallback = None
         primed = await self._prime(arrival, first.pairing)
         if primed.failure is None:
@@ -160,8 +162,8 @@ class Exchange:
         else:
             fallback = held.fall_back(primed.failure.reason)
         pairing = first.pairing if primed.encoders else None
-        if maker is not None:
-            outcome = await self._attempts.ask(primed.told(arrival), maker, pairing, only=True)
+        if only:
+            outcome = await self._attempts.ask(primed.told(arrival), first, pairing, only=True)
         else:
             outcome, fallback = await self._ask(arrival, pairing, primed, fallback, held)
         return self._finish(outcome, arrival, primed, fallback)

@@ -74,7 +74,7 @@ class Metrics:
         self._wanted = Counts(
             r,
             "epd_proxy_encode_wanted_items",
-            "Media items that requests brought and that an encoder should encode",
+            "Media items that requests brought and that an encoder should encode: not those known to be in the store",
             encode,
         )
         self._encodes = Counts(

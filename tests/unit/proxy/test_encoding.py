@@ -327,9 +327,9 @@ async def test_an_encoder_on_trial_gets_one_primer() -> None:
 async def test_primers_of_a_request_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[MediaItem] = []
 
-    def primer_body(request: ParsedRequest, items: tuple[MediaItem, ...]) -> Body:
+    def primer_body(request: ParsedRequest, items: tuple[MediaItem, ...], fields: bytes = b"") -> Body:
         built.extend(items)
-        return body_of_primer(request, items)
+        return body_of_primer(request, items, fields)
 
     monkeypatch.setattr(primers, "primer_body", primer_body)
     b = bench(E0, E1)

@@ -580,3 +580,23 @@ async def test_the_engine_that_made_a_response_is_told_what_encoders_announce() 
     reply = await b.exchange.answer(request)
     [(name, body)] = b.engines.calls[1:]
     assert (reply.status, name, "ec_transfer_params" in body) == (200, "d1", True)
+
+
+async def test_items_that_are_known_to_be_in_the_store_are_no_demand_for_encoders() -> None:
+    b = bench(E0, D0, connector=Connector.MANAGED, hint_seconds=60)
+    await b.exchange.answer(arrival("AAAA", "BBBB"))
+    b.engines.gate = asyncio.Event()
+    task = asyncio.create_task(b.exchange.answer(arrival("AAAA", "CCCC")))
+    await until_called(b.engines, 3)
+    assert b.value("epd_proxy_encode_demand", role="encode") == 1
+    b.engines.gate.set()
+    await task
+    assert b.value("epd_proxy_encode_wanted_items_total", role="encode") == 3
+    # of another pairing nothing is known, and without an engine nothing is known at all
+    b.members.replace([member("e9", "q"), member("d9", "q")])
+    await b.exchange.answer(arrival("AAAA"))
+    b.members.replace([])
+    with pytest.raises(UnavailableError):
+        await b.exchange.answer(arrival("AAAA"))
+    assert b.value("epd_proxy_encode_wanted_items_total", role="encode") == 5
+    assert b.value("epd_proxy_encode_demand", role="encode") == 0
