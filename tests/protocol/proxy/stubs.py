@@ -208,6 +208,8 @@ class Proxy:
     data_port: DataPort
     http: aiohttp.ClientSession
     admin: aiohttp.ClientSession
+    listener: Listener
+    transport: HttpTransport
 
     async def chat(self, *content: Any, **fields: Any) -> aiohttp.ClientResponse:
         headers = fields.pop("headers", {})
@@ -264,12 +266,13 @@ async def proxy(*engines: StubEngine, room: int | None = None, **fields: Any) ->
             await stack.enter_async_context(engine.serve())
         members, load, metrics = Members(), InFlight(), Metrics(namespace="ns", epd="demo")
         members.replace(engine.member() for engine in engines)
+        transport = await stack.enter_async_context(HttpTransport())
         exchange = Exchange(
             encodes=configured.encodes,
             rewrites=configured.rewrite,
             policy=configured.policy,
             limits=configured.limits,
-            transport=await stack.enter_async_context(HttpTransport()),
+            transport=transport,
             members=members,
             load=load,
             metrics=metrics,
@@ -287,4 +290,4 @@ async def proxy(*engines: StubEngine, room: int | None = None, **fields: Any) ->
         await listener.listen("127.0.0.1", 0)
         http = await stack.enter_async_context(aiohttp.ClientSession(f"http://{listener.addresses[0]}"))
         admin = await _serve(stack, admin_port.application())
-        yield Proxy(members, load, metrics, data_port, http, admin)
+        yield Proxy(members, load, metrics, data_port, http, admin, listener, transport)
