@@ -137,6 +137,10 @@ def _state(directory: Path) -> State:
     valid = _valid(directory)
     if valid != directory:
         # the kubelet never writes into it again
-        return (str(valid), valid.stat().st_ino)
-    found = [(name, (valid / name).stat()) for name in _names(valid)]
-    return tuple((name, one.st_mtime_ns, one.st_ino, one.st_size) for name, one in found)
+        return (str(valid), *_stamp(valid))
+    return tuple((name, *_stamp(valid / name)) for name in _names(valid))
+
+
+def _stamp(path: Path) -> State:
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
