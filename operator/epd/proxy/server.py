@@ -263,7 +263,10 @@ class RequestTurn:
         sent = 0
         if reply is not None and self.head.method != "HEAD":
             sent = streamed if reply.stream is not None else len(reply.body)
-        outcome = outcome_of(None if reply is None else reply.status, left=left, broken=broken)
+        status = None if reply is None else reply.status
+        outcome = outcome_of(status, left=left, broken=broken)
+        if self.tenant and self._port.tenancy is not None:
+            self._port.tenancy.ended(self.tenant, outcome, status)
         seconds = time.monotonic() - self._arrived
         metrics.ended(route, outcome, seconds=seconds, received=self._received, sent=sent)
         access_log = self._port.access_log
@@ -330,8 +333,6 @@ class RequestTurn:
         return self._match.route.path if self._match is not None else OTHER_ROUTE
 
     def _complete(self, reply: Reply) -> Reply:
-        if self.tenant and self._port.tenancy is not None:
-            self._port.tenancy.answered(self.tenant, reply.status)
         if "origin" in self.head.headers:
             reply.headers.update(self._port.cors.headers(self.head.headers))
         self._reply = reply

@@ -6,6 +6,7 @@ Knows nothing of engines, and nothing of where keys come from.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from epd.proxy.api_keys import ApiKeys
 from epd.proxy.errors import TenantOverloadedError, UnauthorizedError
@@ -13,6 +14,9 @@ from epd.proxy.isolation import Isolation
 from epd.proxy.media import MediaPolicy
 from epd.proxy.tenant_series import TenantSeries
 from epd.proxy.tenants import presented
+
+OVERLOADED: Final = "overloaded"
+"""How a request ended that was answered 429, by the tenant's bound or another: what a tenant has to be told apart."""
 
 
 class Tenancy:
@@ -56,6 +60,6 @@ class Tenancy:
         else:
             del self._in_flight[tenant]
 
-    def answered(self, tenant: str, status: int) -> None:
-        """A tenant's request was answered."""
-        self._series.answered(tenant, status)
+    def ended(self, tenant: str, outcome: str, status: int | None) -> None:
+        """A tenant's request is over, refused ones too."""
+        self._series.ended(tenant, OVERLOADED if status == TenantOverloadedError.status else outcome)

@@ -16,7 +16,7 @@ from epd.proxy.metrics import Metrics
 from epd.proxy.series import Counts
 
 SHOWN_TENANTS: Final = 1000
-"""Tenants that have series of their own: with ten statuses each, as many series as Prometheus scrapes from 100 pods."""
+"""Tenants that have series of their own: with ten series each, as many series as Prometheus scrapes from 100 pods."""
 OTHERS: Final = "(others)"
 """The label of the rest. No Secret has a key with parentheses."""
 
@@ -32,9 +32,9 @@ class TenantSeries(Collector):
         self._requests = Counts(
             metrics.registry,
             "epd_proxy_tenant_requests",
-            "Requests with a valid API key by tenant and status sent",
+            "Requests with a valid API key by tenant and how they ended",
             base,
-            ("tenant", "code"),
+            ("tenant", "outcome"),
         )
         self._readings = Counts(
             metrics.registry, "epd_proxy_api_key_readings", "Times that API keys were read anew", base, ("result",)
@@ -42,9 +42,9 @@ class TenantSeries(Collector):
         self._shown: set[str] = set()
         metrics.registry.register(self)
 
-    def answered(self, tenant: str, status: int) -> None:
-        """A tenant's request was answered."""
-        self._requests.add(self._label(tenant), str(status))
+    def ended(self, tenant: str, outcome: str) -> None:
+        """A tenant's request is over."""
+        self._requests.add(self._label(tenant), outcome)
 
     def read(self, succeeded: bool) -> None:
         """Keys were read anew, or can't be."""

@@ -16,8 +16,10 @@ from aiohttp import web
 
 from epd.api.names import Role
 from epd.proxy.admin import AdminPort
+from epd.proxy.api_keys import ApiKeys
 from epd.proxy.bodies import Bodies
 from epd.proxy.exchange import Exchange
+from epd.proxy.isolation import Isolation
 from epd.proxy.listening import Listener
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member, Members
@@ -25,6 +27,8 @@ from epd.proxy.pool import HttpTransport
 from epd.proxy.routing import InFlight
 from epd.proxy.server import DataPort
 from epd.proxy.settings import Settings
+from epd.proxy.tenancy import Tenancy
+from epd.proxy.tenant_series import TenantSeries
 
 CHAT = "/v1/chat/completions"
 PNG = "data:image/png;base64,iVBORw0KGgo="
@@ -281,7 +285,16 @@ async def proxy(*engines: StubEngine, room: int | None = None, **fields: Any) ->
             split=configured.split,
         )
         bodies = Bodies(room=room)
-        data_port = DataPort(settings=configured, exchange=exchange, metrics=metrics, bodies=bodies)
+        tenancy = None
+        if configured.api_keys is not None:
+            series = TenantSeries(metrics, namespace="ns", epd="demo")
+            tenancy = Tenancy(
+                keys=ApiKeys(configured.api_keys, on_read=series.read),
+                isolation=Isolation(configured.tenant_isolation, configured.media),
+                most=configured.limits.max_in_flight_per_tenant,
+                series=series,
+            )
+        data_port = DataPort(settings=configured, exchange=exchange, metrics=metrics, bodies=bodies, tenancy=tenancy)
         admin_port = AdminPort(
             settings=configured, members=members, load=load, metrics=metrics, exchange=exchange, data_port=data_port
         )

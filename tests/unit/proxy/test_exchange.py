@@ -13,14 +13,16 @@ from epd.proxy.errors import (
     EncoderUnavailableError,
     ExhaustedError,
     FallbackLimitError,
+    InvalidRequestError,
     OverloadedError,
     ProxyError,
     RequestTimeoutError,
     UnavailableError,
 )
 from epd.proxy.health import State
+from epd.proxy.prefill import Arrival
 from epd.proxy.settings import EncoderFailurePolicy, Limits
-from epd.proxy.stored import new_id
+from epd.proxy.stored import RESPONSES_PATH, made_by, new_id
 from epd.proxy.transport import Cause
 from unit.proxy.engines import (
     CONTENT,
@@ -600,3 +602,51 @@ async def test_items_that_are_known_to_be_in_the_store_are_no_demand_for_encoder
         await b.exchange.answer(arrival("AAAA"))
     assert b.value("epd_proxy_encode_wanted_items_total", role="encode") == 5
     assert b.value("epd_proxy_encode_demand", role="encode") == 0
+
+
+async def test_tenants_wait_in_turn_whatever_their_keys() -> None:
+    b = bench(D0, limits=Limits(max_in_flight_per_engine=1))
+    b.engines.gate = asyncio.Event()
+    order: list[str] = []
+
+    async def ask(tenant: str, key: str) -> None:
+        await b.exchange.answer(replace(arrival(headers={"authorization": key}), tenant=tenant))
+        order.append(tenant or key)
+
+    clients = [("acme", "1"), ("acme", "2"), ("acme", "3"), ("beta", "4"), ("", "5"), ("", "5")]
+    first = asyncio.create_task(b.exchange.answer(arrival()))
+    await until_called(b.engines, 1)
+    tasks = []
+    for tenant, key in clients:
+        tasks.append(asyncio.create_task(ask(tenant, key)))
+        await settle()
+    assert b.exchange.admission.waiting == 6
+    b.engines.gate.set()
+    await asyncio.gather(first, *tasks)
+    # as one client each, and without a tenant by the key
+    assert order == ["acme", "beta", "5", "acme", "5", "acme"]
+
+
+async def test_a_tenant_has_its_own_responses_and_no_others() -> None:
+    b = bench(D0, D1)
+    engines_id = new_id("d1", "acme")
+    for path, previous in ((f"/v1/responses/{engines_id}", None), (RESPONSES_PATH, engines_id)):
+        request = arrival()
+        request = replace(request, path=path, request=replace(request.request, previous_response_id=previous))
+
+        async def ask(tenant: str, request: Arrival = request, stored: bool = previous is None) -> int:
+            sent = replace(request, tenant=tenant)
+            reply = await (b.exchange.stored(sent, engines_id) if stored else b.exchange.answer(sent))
+            return reply.status
+
+        assert await ask("acme") == 200
+        for other in ("beta", ""):
+            with pytest.raises(InvalidRequestError) as refusal:
+                await ask(other)
+            assert refusal.value.error_code == "response_not_found"
+    # and what was made for it leads back for it alone
+    [(_, asked), (name, followed)] = b.engines.calls
+    assert ("request_id" in asked, name) == (False, "d1")
+    assert made_by(followed["request_id"], [D0, D1], "acme") is D1
+    with pytest.raises(InvalidRequestError):
+        made_by(followed["request_id"], [D0, D1])

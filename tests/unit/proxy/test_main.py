@@ -8,6 +8,7 @@ from epd.api.names import Role
 from epd.proxy.affinity import Affinity
 from epd.proxy.connectors import Connector
 from epd.proxy.identifiers import HashAlgorithm
+from epd.proxy.isolation import TenantIsolation
 from epd.proxy.main import build_parser, read_settings
 from epd.proxy.media import MediaPolicy
 from epd.proxy.settings import Drain, EncoderFailurePolicy, EngineTls, Limits, Settings, parse_servers
@@ -144,6 +145,15 @@ def test_tls_to_engines() -> None:
     assert settings("--namespace", "ai", "--epd", "q").engine_tls is None
 
 
+def test_the_flags_of_tenants() -> None:
+    flags = "--namespace ai --epd q --api-keys /keys --tenant-isolation Salted --max-in-flight-per-tenant 7"
+    read = settings(*flags.split())
+    assert (read.api_keys, read.tenant_isolation) == (Path("/keys"), TenantIsolation.SALTED)
+    assert read.limits == Limits(max_in_flight_per_tenant=7)
+    shared = "--namespace ai --epd q --tenant-isolation Shared --max-in-flight-per-tenant 0"
+    assert settings(*shared.split()) == settings("--namespace", "ai", "--epd", "q")
+
+
 def test_without_encoders_it_is_the_aggregated_topology() -> None:
     assert not settings("--decode-servers-urls", "http://b:1").encodes
 
@@ -189,6 +199,9 @@ def test_without_encoders_it_is_the_aggregated_topology() -> None:
             f"{TWO} --connector Mooncake --ec-consumer-zmq-addrs tcp://b:3,tcp://b:4 --prefill-servers-urls http://c:1",
             "engines that prefill and decode",
         ),
+        ("--namespace a --epd b --tenant-isolation Salted", "need --api-keys"),
+        ("--namespace a --epd b --max-in-flight-per-tenant 1", "need --api-keys"),
+        ("--namespace a --epd b --tenant-isolation None --api-keys k", "None"),
         ("--namespace a --epd b --hint-seconds 60", "every item is encoded"),
         ("--namespace a --epd b --connector Managed --hint-seconds -1", "must not be negative"),
         ("--namespace a --epd b --connector Managed --hint-seconds nan", "must not be negative"),

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from epd.api import types
+from epd.api import proxy, types
 from epd.api.names import Role
 from epd.proxy import identifiers
+from epd.proxy.isolation import TenantIsolation
 from epd.proxy.pods import Member
 from epd.proxy.settings import (
     EncoderFailurePolicy,
@@ -19,6 +20,7 @@ from epd.proxy.settings import (
 
 def test_enumerations_are_those_of_the_api() -> None:
     assert [str(value) for value in EncoderFailurePolicy] == [str(v) for v in types.EncoderFailurePolicy]
+    assert [str(value) for value in TenantIsolation] == [str(v) for v in proxy.TenantIsolation]
     assert [str(value) for value in identifiers.HashAlgorithm] == [str(v) for v in types.HashAlgorithm]
 
 

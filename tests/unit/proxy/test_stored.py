@@ -22,6 +22,18 @@ def test_an_id_leads_to_the_engine_that_made_the_response() -> None:
         assert (first[:5], bool(RESPONSE_ID.fullmatch(first)), engine.name in first) == ("resp_", True, False)
 
 
+def test_an_id_is_one_tenants_alone() -> None:
+    made = {tenant: new_id("d-one", tenant) for tenant in ("", "acme", "beta", "acme2")}
+    for tenant, response_id in made.items():
+        assert made_by(response_id, ENGINES, tenant) is ENGINES[1]
+        # nor does it lead to the engine where its random end is another's
+        for other in made.keys() - {tenant}:
+            with pytest.raises(InvalidRequestError) as refusal:
+                made_by(response_id, ENGINES, other)
+            assert refusal.value.error_code == "response_not_found"
+            assert ("another tenant's" in refusal.value.message) == bool(other)
+
+
 @pytest.mark.parametrize("response_id", [new_id("d-two"), "resp_", "resp_" + "0" * 48, "x"])
 def test_an_id_of_no_engine_is_refused_with_the_reason(response_id: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"the engine that made {response_id} is gone") as refusal:

@@ -26,13 +26,13 @@ def test_what_tenants_do(tmp_path: Path) -> None:
     series = TenantSeries(metrics, namespace="ns", epd="demo")
     mount = Mount(tmp_path / "keys", {"acme": "short\nsk-aaaaaaaaaaaaaaaa"})
     series.keys = keys = ApiKeys(mount.path, on_read=series.read)
-    for tenant, status in [("acme", 200), ("acme", 429), ("beta", 200), ("acme", 200)]:
-        series.answered(tenant, status)
+    for tenant, outcome in [("acme", "answered"), ("acme", "left"), ("beta", "answered"), ("acme", "answered")]:
+        series.ended(tenant, outcome)
     series.in_flight.update(acme=3)
     assert shown(metrics, "epd_proxy_tenant_requests_total") == {
-        ("acme", "200"): 2,
-        ("acme", "429"): 1,
-        ("beta", "200"): 1,
+        ("acme", "answered"): 2,
+        ("acme", "left"): 1,
+        ("beta", "answered"): 1,
     }
     assert shown(metrics, "epd_proxy_tenant_in_flight") == {("acme",): 3}
     assert shown(metrics, "epd_proxy_api_keys") == {("valid",): 1, ("refused",): 1}
@@ -46,7 +46,11 @@ def test_no_more_tenants_have_series_than_may(monkeypatch: pytest.MonkeyPatch) -
     metrics = Metrics(namespace="ns", epd="demo")
     series = TenantSeries(metrics, namespace="ns", epd="demo")
     for tenant in ("a", "b", "c", "d", "a"):
-        series.answered(tenant, 200)
+        series.ended(tenant, "answered")
     series.in_flight.update(c=2, b=1, d=5)
-    assert shown(metrics, "epd_proxy_tenant_requests_total") == {("a", "200"): 2, ("b", "200"): 1, (OTHERS, "200"): 2}
+    assert shown(metrics, "epd_proxy_tenant_requests_total") == {
+        ("a", "answered"): 2,
+        ("b", "answered"): 1,
+        (OTHERS, "answered"): 2,
+    }
     assert shown(metrics, "epd_proxy_tenant_in_flight") == {(OTHERS,): 7, ("b",): 1}
