@@ -60,12 +60,8 @@ async def test_a_connection_goes_on_after_a_refusal_and_with_another_key(tmp_pat
         assert url is not None
         reader, writer = await asyncio.open_connection(url.host, url.port)
         body = json.dumps({"messages": [{"role": "user", "content": "x"}]}).encode()
-        for field, status in (
-            ("x: y", 401),
-            (f"authorization: bearer {A}", 200),
-            (f"x-api-key: {B}", 200),
-            ("x: y", 401),
-        ):
+        fields = {"x: y": 401, f"authorization: bearer {A}": 200, f"x-api-key: {B}": 200, "x: z": 401}
+        for field, status in fields.items():
             head = f"POST {CHAT} HTTP/1.1\r\nhost: p\r\n{field}\r\ncontent-length: {len(body)}\r\n\r\n"
             writer.write(head.encode() + body)
             answered = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
@@ -109,7 +105,9 @@ async def test_the_same_picture_of_two_tenants(isolation: TenantIsolation, disti
     e, pd = encoder(behave=prime), decoder()
     async with proxy(e, pd, api_keys=keys(tmp_path), tenant_isolation=isolation) as served:
         sent = [asyncio.create_task(served.chat(image(), headers=headers)) for headers in (ACME, BETA, ACME)]
-        await stubs.until(lambda: served.data_port.in_flight == 3 and len(e.requests) == distinct)
+        await stubs.until(
+            lambda: len(e.requests) == distinct and served.value("epd_proxy_encode_demand", role="encode") == 3
+        )
         release.set()
         assert [(await task).status for task in sent] == [200] * 3
         # one primer for whoever shares the picture, while it is under way
@@ -178,7 +176,7 @@ async def test_a_running_proxy_takes_new_keys_and_loses_no_request(tmp_path: Pat
         new = "sk-cccccccccccccccc"
         mount.write({"acme": f"# the next one\n{new}\n{A}\nshort", "gamma": "not a key"})
         async with asyncio.timeout(30):
-            while await answered(served, {"x-api-key": new}) != 200:
+            while await answered(served, {"x-api-key": new}) != 200:  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.05)
         assert await answered(served, BETA) == 401
         over.set()
