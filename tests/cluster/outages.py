@@ -1,4 +1,4 @@
-"""What befalls a deployment from outside: engines that hang or are killed, an API server that is away.
+"""What befalls a deployment from outside: engines that hang or are killed, a control plane that is away.
 
 Engines are reached by kubectl, as the pods' own user. Asserts nothing.
 """
@@ -44,16 +44,22 @@ def hung(epd: Deployed, role: str) -> Iterator[None]:
 
 
 @contextmanager
-def without_api_server() -> Iterator[None]:
-    """The native node's API server is gone until the block ends; etcd, kubelet and kube-proxy go on."""
-    state = paths.node()
-    command = processes.command("apiserver", state=state)
-    processes.stop("apiserver", state=state)
+def without_control_plane() -> Iterator[None]:
+    """The native node's API server and controllers are gone until the block ends; etcd, kubelet and kube-proxy go on.
+
+    With the API server alone the controllers would take the node for lost once it is back, since they saw no lease
+    renewed for longer than their grace period of 50 s, and set all its pods to not ready for some seconds.
+    """
+    state, names = paths.node(), ("controller-manager", "apiserver")
+    commands = {name: processes.command(name, state=state) for name in names}
+    for name in names:
+        processes.stop(name, state=state)
     try:
         yield
     finally:
-        processes.start("apiserver", command, state=state)
+        processes.start("apiserver", commands["apiserver"], state=state)
         controlplane.wait(state=state, address=native.ADDRESS)
+        processes.start("controller-manager", commands["controller-manager"], state=state)
 
 
 @dataclass(frozen=True)

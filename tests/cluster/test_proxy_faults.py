@@ -15,13 +15,13 @@ from cluster import Cluster, entries
 from cluster.chat import Answer, ask, body, picture
 from cluster.clients import load, wrong
 from cluster.deployed import Deployed
-from cluster.outages import hung, interrupted, signal_engine, without_api_server
+from cluster.outages import hung, interrupted, signal_engine, without_control_plane
 from cluster.test_serving import encode_only, entry
 
 pytestmark = pytest.mark.node
 
 AWAY_SECONDS = 61
-"""More than the minute after which a node is held for lost (kube-controller-manager's grace period is 50 s)."""
+"""Longer than a node is waited for (kube-controller-manager's grace period is 50 s)."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -103,11 +103,11 @@ def test_an_engine_that_fails_without_the_media_gets_them(epd: Deployed, store: 
     assert epd.metric("epd_proxy_resends_total", cause=cause) == before + 1
 
 
-def test_an_api_server_that_is_away_is_not_missed(cluster: Cluster, epd: Deployed) -> None:
+def test_a_control_plane_that_is_away_is_not_missed(cluster: Cluster, epd: Deployed) -> None:
     if cluster.provider != "native":
-        pytest.skip("the API server of this cluster is not ours to stop")
+        pytest.skip("the control plane of this cluster is not ours to stop")
     url = epd.url()
-    with load(url) as got, without_api_server():
+    with load(url) as got, without_control_plane():
         time.sleep(AWAY_SECONDS)
         during = list(got)
     assert wrong(during) == []
