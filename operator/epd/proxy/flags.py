@@ -14,6 +14,7 @@ from epd.proxy.crowding import MOST_CONNECTIONS
 from epd.proxy.identifiers import HashAlgorithm
 from epd.proxy.isolation import TenantIsolation
 from epd.proxy.routes import OPENABLE
+from epd.proxy.script_flags import add_script_flags
 from epd.proxy.settings import (
     Drain,
     EncoderFailurePolicy,
@@ -35,6 +36,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     _add_limits(parser)
     _add_media(parser)
     _add_tenants(parser)
+    add_script_flags(parser)
 
 
 def _add_members(parser: argparse.ArgumentParser) -> None:
@@ -67,8 +69,6 @@ def _add_members(parser: argparse.ArgumentParser) -> None:
         help="for --connector Mooncake: where each of --decode-servers-urls, in their order, takes embeddings "
         "(tcp://host:port, its ec_ip and ec_port)",
     )
-    # of vLLM's script; it may only say what this proxy does anyway
-    group.add_argument("--decode-retries", type=int, choices=(1,), default=1, help="as always: one")
 
 
 def _add_engine_tls(parser: argparse.ArgumentParser) -> None:

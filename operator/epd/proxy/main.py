@@ -17,7 +17,8 @@ from epd.proxy.isolation import TenantIsolation
 from epd.proxy.media import MediaPolicy
 from epd.proxy.pods import Member
 from epd.proxy.process import serve
-from epd.proxy.settings import NO_SERVERS, Drain, EngineTls, Limits, Settings, parse_servers
+from epd.proxy.script_flags import refuse_script_flags
+from epd.proxy.settings import NO_SERVERS, Drain, EngineTls, Limits, Probing, Settings, parse_servers
 
 EXAMPLES = """examples:
   in a cluster, as the operator starts it (a kubeconfig is used outside of pods):
@@ -59,6 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Settings:
     """Settings of parsed flags; exits with status 2 where they contradict each other."""
+    refuse_script_flags(parser, args)
     members = _static_members(parser, args)
     if args.hint_seconds and not SHARING[args.connector].hinted:
         parser.error(f"--hint-seconds: with --connector {args.connector} every item is encoded")
@@ -76,6 +78,9 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         namespace=args.namespace,
         epd=args.epd,
         static_members=members,
+        probing=Probing(
+            interval_seconds=args.probe_interval, timeout_seconds=args.probe_timeout, failures=args.fail_threshold
+        ),
         policy=args.encoder_failure_policy,
         limits=Limits(
             request_seconds=args.request_timeout,
@@ -114,7 +119,7 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
 
 def _static_members(parser: argparse.ArgumentParser, args: argparse.Namespace) -> tuple[Member, ...]:
     """Engines given by flag; none where pods are watched. Exits with status 2 where it is neither, or both."""
-    split = args.prefill_servers_urls not in NO_SERVERS
+    split = args.prefill_servers_urls.lower() not in NO_SERVERS
     static = bool(args.decode_servers_urls or args.encode_servers_urls or split)
     watched = bool(args.namespace or args.epd)
     if static == watched or (watched and not (args.namespace and args.epd)):

@@ -111,7 +111,7 @@ async def _follow_engines(
     settings: Settings, stack: AsyncExitStack, transport: HttpTransport, members: Members, metrics: Metrics
 ) -> asyncio.Task[None]:
     if settings.static_members:
-        prober = Prober(transport=transport, members=members, given=settings.static_members)
+        prober = Prober(transport=transport, members=members, given=settings.static_members, probing=settings.probing)
         task = asyncio.create_task(prober.run())
     else:
         pods = KubernetesPods(await connection(), namespace=settings.namespace, epd=settings.epd)

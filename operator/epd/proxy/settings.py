@@ -65,6 +65,18 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Probing:
+    """How engines given by flag are found to be well; times in seconds."""
+
+    interval_seconds: float = 2.0
+    """A dead engine costs each request one retry until it is noticed."""
+    timeout_seconds: float = 5.0
+    """vLLM's `/health` shares its event loop with tokenization and can take seconds under load."""
+    failures: int = 2
+    """One slow answer is no death; a refused connection is, and counts at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineTls:
     """How engines are reached by TLS. All files are PEM and may change while the process runs."""
 
@@ -90,6 +102,7 @@ class Settings:
     namespace: str = ""
     epd: str = ""
     static_members: tuple[Member, ...] = ()
+    probing: Probing = field(default_factory=Probing)
     policy: EncoderFailurePolicy = EncoderFailurePolicy.FALLBACK
     limits: Limits = field(default_factory=Limits)
     media: MediaPolicy = field(default_factory=MediaPolicy)
