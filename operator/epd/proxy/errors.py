@@ -1,4 +1,4 @@
-"""Errors that the proxy itself answers with, in OpenAI's shape.
+"""Errors that the proxy itself answers with, in OpenAI's shape or Anthropic's.
 
 Never used for answers of an engine: those are passed on with their own status and body.
 """
@@ -6,12 +6,29 @@ Never used for answers of an engine: those are passed on with their own status a
 from __future__ import annotations
 
 import json
-from typing import ClassVar
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar, Final
 
 RETRY_SOON_SECONDS = 1
 """Retry-After of an overload: the queue moves within a second."""
 RETRY_LATER_SECONDS = 5
 """Retry-After while engines are missing: a pod needs at least one readiness period to come back."""
+
+
+_ANTHROPIC_TYPES: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        401: "authentication_error",
+        403: "permission_error",
+        404: "not_found_error",
+        413: "request_too_large",
+        429: "rate_limit_error",
+        503: "overloaded_error",
+        504: "timeout_error",
+    }
+)
+"""Types that Anthropic's API documents, by status; what is none of these is `invalid_request_error` or `api_error`. Its
+own status of an overload is 529, which no load balancer knows."""
 
 
 class ProxyError(Exception):
@@ -39,6 +56,11 @@ class ProxyError(Exception):
         """The JSON body: `{"error": {"message", "type", "code", "param"}}`."""
         error = {"message": self.message, "type": self.type, "code": self.error_code, "param": self.param}
         return json.dumps({"error": error}).encode()
+
+    def anthropic_body(self) -> bytes:
+        """The JSON body as clients of `/v1/messages` expect it: `{"type": "error", "error": {"type", "message"}}`."""
+        kind = _ANTHROPIC_TYPES.get(self.status) or ("invalid_request_error" if self.status < 500 else "api_error")
+        return json.dumps({"type": "error", "error": {"type": kind, "message": self.message}}).encode()
 
 
 class InvalidRequestError(ProxyError):

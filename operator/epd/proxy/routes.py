@@ -29,6 +29,10 @@ from epd.proxy.media import MediaPolicy
 from epd.proxy.requests import CHAT_PATH, COMPLETIONS_PATH, MODELS_PATH, GivenBody, ParsedRequest, parse_chat
 from epd.proxy.stored import RESPONSES_PATH
 
+MESSAGES_PATH: Final = "/v1/messages"
+MESSAGES_COUNT_PATH: Final = "/v1/messages/count_tokens"
+ANTHROPIC: Final = frozenset({MESSAGES_PATH, MESSAGES_COUNT_PATH})
+"""Routes of Anthropic's API, whose clients expect errors in its shape; all others are of OpenAI's or vLLM's."""
 INVOCATIONS_PATH: Final = "/invocations"
 GENERATE_PATH: Final = "/inference/v1/generate"
 OPENABLE: Final = frozenset({INVOCATIONS_PATH, GENERATE_PATH})
@@ -85,8 +89,8 @@ ROUTES: Final = (
     Route(CHAT_PATH, "POST", Handling.TWO_LEGS, parse_chat),
     Route(COMPLETIONS_PATH, "POST", Handling.TWO_LEGS, parse_text),
     Route(RESPONSES_PATH, "POST", Handling.ENGINE, parse_responses),
-    Route("/v1/messages", "POST", Handling.ENGINE, parse_messages),
-    Route("/v1/messages/count_tokens", "POST", Handling.ENGINE, parse_token_count),
+    Route(MESSAGES_PATH, "POST", Handling.ENGINE, parse_messages),
+    Route(MESSAGES_COUNT_PATH, "POST", Handling.ENGINE, parse_token_count),
     Route("/tokenize", "POST", Handling.ENGINE, parse_tokenize),
     Route("/detokenize", "POST", Handling.ENGINE, parse_text),
     Route("/v1/embeddings", "POST", Handling.ENGINE, parse_pooling),

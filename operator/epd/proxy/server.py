@@ -35,7 +35,7 @@ from epd.proxy.metrics import Metrics
 from epd.proxy.prefill import Arrival
 from epd.proxy.record import Record, Trail, outcome_of
 from epd.proxy.requests import ParsedRequest
-from epd.proxy.routes import Handling, Match, find
+from epd.proxy.routes import ANTHROPIC, Handling, Match, find
 from epd.proxy.settings import Settings
 from epd.proxy.tenancy import Tenancy
 from epd.proxy.transport import Reply
@@ -114,10 +114,11 @@ class DataPort:
         """Answer what is no request."""
         return self.reply_with(error, route=OTHER_ROUTE, request_id=self.ids.given_or_new(None))
 
-    def reply_with(self, error: ProxyError, *, route: str, request_id: str) -> Reply:
-        """Answer with `error`."""
+    def reply_with(self, error: ProxyError, *, route: str, request_id: str, path: str = "") -> Reply:
+        """Answer with `error` in the shape that clients of `path` expect."""
         log.debug("%s %s: %s %s", request_id, route, error.status, error.message)
-        reply = Reply(status=error.status, headers=error.headers(), body=error.body())
+        body = error.anthropic_body() if path in ANTHROPIC else error.body()
+        reply = Reply(status=error.status, headers=error.headers(), body=body)
         return self.counted(reply, route=route, request_id=request_id)
 
     def counted(self, reply: Reply, *, route: str, request_id: str) -> Reply:
@@ -250,7 +251,8 @@ class RequestTurn:
         """Answer with `error`."""
         self._code = error.error_code
         self._release()
-        return self._complete(self._port.reply_with(error, route=self._route, request_id=self._request_id))
+        reply = self._port.reply_with(error, route=self._route, request_id=self._request_id, path=self.head.path)
+        return self._complete(reply)
 
     def end(self, *, left: bool, broken: bool = False, streamed: int = 0) -> None:
         """Let go of everything, and count what became of it."""

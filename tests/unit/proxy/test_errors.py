@@ -42,5 +42,23 @@ def test_every_error_has_openais_shape(
     assert error.headers()["content-type"] == "application/json"
 
 
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (errors.ProxyError("m"), "api_error"),
+        (errors.InvalidRequestError("m", param="a.b"), "invalid_request_error"),
+        (errors.MethodNotAllowedError("m", allowed="POST"), "invalid_request_error"),
+        (errors.NotFoundError("m"), "not_found_error"),
+        (errors.BodyTooLargeError("m"), "request_too_large"),
+        (errors.OverloadedError("m"), "rate_limit_error"),
+        (errors.UnavailableError("m"), "overloaded_error"),
+        (errors.RequestTimeoutError("m"), "timeout_error"),
+        (errors.UnsupportedVersionError("m"), "api_error"),
+    ],
+)
+def test_anthropics_shape(error: errors.ProxyError, kind: str) -> None:
+    assert json.loads(error.anthropic_body()) == {"type": "error", "error": {"type": kind, "message": "m"}}
+
+
 def test_a_405_names_the_method() -> None:
     assert errors.MethodNotAllowedError("m", allowed="GET").headers()["allow"] == "GET"

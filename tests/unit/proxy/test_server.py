@@ -180,6 +180,25 @@ async def test_refusals_before_the_body(line: str, status: int) -> None:
     assert (reply.status, len(reply.headers["x-request-id"])) == (status, 32)
 
 
+@pytest.mark.parametrize(
+    ("line", "anthropic"),
+    [
+        ("POST /v1/messages", True),
+        ("POST /v1/messages?beta=true", True),
+        ("GET /v1/messages", True),
+        ("POST /v1/messages/count_tokens", True),
+        ("POST /v1/messages/batches", False),
+        ("POST /v1/chat/completions", False),
+        ("POST /v1/responses", False),
+    ],
+)
+async def test_errors_have_the_shape_of_the_api_that_was_asked(line: str, anthropic: bool) -> None:
+    refused = turn(port(limits=Limits(max_in_flight=0)), line, "Content-Length: 5")
+    with pytest.raises(ProxyError) as error:
+        refused.begin()
+    assert refused.refuse(error.value).body == (error.value.anthropic_body() if anthropic else error.value.body())
+
+
 async def test_a_browser_asks_before_it_sends() -> None:
     data_port = port(origins=frozenset({"https://a.example"}))
     fields = ("Origin: https://a.example", "Access-Control-Request-Method: POST")
