@@ -189,6 +189,7 @@ EFFECTS: Final[dict[str, Effect]] = {
     "proxy.auth": Effect.PROXY,
     "proxy.auth.apiKeys.secretName": Effect.SECRET,
     "proxy.cors": Effect.PROXY,
+    "proxy.accessLog": Effect.PROXY,
     "proxy.service": Effect.SERVICE,
     "proxy.media": Effect.PROXY,
     "proxy.media.allowedDomains": Effect.EVERYTHING,

@@ -147,6 +147,24 @@ class ProxyCORS(ApiModel):
     none."""
 
 
+class AccessLogPolicy(StrEnum):
+    """Which requests get a line in the log."""
+
+    NONE = "None"
+    ERRORS = "Errors"
+    ALL = "All"
+
+
+class ProxyAccessLog(ApiModel):
+    """Which requests get a line in the log of the proxy's pods."""
+
+    policy: AccessLogPolicy = AccessLogPolicy.ERRORS
+    """Which requests get a line of JSON on standard output: Errors are those answered 5xx and streams that broke. Never
+    with bodies, keys or URLs of media."""
+    sample_percent: int | None = Field(None, ge=1, le=100)
+    """With policy: Errors, also this share of all requests, in percent, for example `5`. Absent: none."""
+
+
 class ProxySpec(ApiModel):
     """The OpenAI-compatible endpoint in front of the engines."""
 
@@ -169,6 +187,8 @@ class ProxySpec(ApiModel):
     """Who may send requests."""
     cors: ProxyCORS = Field(default_factory=ProxyCORS)
     """Which web pages may read answers."""
+    access_log: ProxyAccessLog = Field(default_factory=ProxyAccessLog)
+    """Which requests get a line in the log of the proxy's pods."""
     service: ProxyService = Field(default_factory=ProxyService)
     """The Service whose address is the deployment's URL."""
     media: ProxyMedia = Field(default_factory=ProxyMedia)

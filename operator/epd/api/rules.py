@@ -320,6 +320,13 @@ FIELD_RULES: Final[dict[str, tuple[Rule, ...]]] = {
             "to tell apart. Set apiKeys: {secretName: ...}, or use Shared",
         ),
     ),
+    "proxy.accessLog": (
+        Rule(
+            "!has(self.samplePercent) || !has(self.policy) || self.policy == 'Errors'",
+            "spec.proxy.accessLog.samplePercent goes with policy: Errors alone: None has no line, All has every "
+            "request. Remove one of the two",
+        ),
+    ),
     "proxy.timeouts.request": (_duration("spec.proxy.timeouts.request", "1s", "24h"),),
     "proxy.timeouts.encode": (_duration("spec.proxy.timeouts.encode", "1s", "1h"),),
     "proxy.timeouts.idle": (_duration("spec.proxy.timeouts.idle", "1s", "1h"),),

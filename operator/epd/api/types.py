@@ -53,9 +53,11 @@ from epd.api.fields import (
 )
 from epd.api.model import HuggingFaceSource, ModelSource, ModelSpec
 from epd.api.proxy import (
+    AccessLogPolicy,
     Affinity,
     APIKeys,
     EncoderFailurePolicy,
+    ProxyAccessLog,
     ProxyAuth,
     ProxyCORS,
     ProxyLimits,
@@ -77,6 +79,7 @@ from epd.api.status import (
 
 __all__ = [
     "APIKeys",
+    "AccessLogPolicy",
     "Affinity",
     "ApiModel",
     "Args",
@@ -109,6 +112,7 @@ __all__ = [
     "ObjectMeta",
     "Parallelism",
     "PolicyStatus",
+    "ProxyAccessLog",
     "ProxyAuth",
     "ProxyCORS",
     "ProxyLimits",

@@ -6,7 +6,7 @@ from typing import Final
 
 from epd.api import names
 from epd.api.quantity import duration_seconds
-from epd.api.types import ConnectorKind, EncoderCacheSpec, EPDDeployment, Spec, TenantIsolation
+from epd.api.types import ConnectorKind, EncoderCacheSpec, EPDDeployment, ProxyAccessLog, Spec, TenantIsolation
 from epd.manifests import pod
 from epd.manifests.connector_configmap import is_managed
 from epd.topology.roles import roles_of
@@ -43,6 +43,7 @@ def proxy_flags(epd: EPDDeployment) -> list[str]:
         "--max-fallback-encodes": str(proxy.limits.max_fallback_encodes),
         "--hash-algorithm": str(cache.hash_algorithm),
         "--max-body-size": str(proxy.media.max_body_size),
+        "--access-log": _access_log(proxy.access_log),
         "--drain-delay": f"{pod.PRESTOP_SECONDS}s",
         "--drain-timeout": proxy.timeouts.request,
     }
@@ -93,6 +94,12 @@ def _clients(spec: Spec) -> dict[str, str]:
     if proxy.media.allowed_domains:
         flags["--allowed-media-domains"] = ",".join(proxy.media.allowed_domains)
     return flags
+
+
+def _access_log(given: ProxyAccessLog) -> str:
+    if given.sample_percent is None:
+        return str(given.policy)
+    return f"Sampled:{given.sample_percent / 100:g}"
 
 
 def _reads_managed(spec: Spec) -> bool:

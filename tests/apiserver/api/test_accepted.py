@@ -143,6 +143,8 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "spec.proxy.limits": {"maxInFlight": 1, "maxPerEngine": 1, "maxQueued": 0, "maxPerTenant": 1},
         "spec.proxy.cors": {"allowedOrigins": ["https://chat.example.com", "http://localhost:3000", "*"]},
     },
+    "some of the log": {"spec.proxy.accessLog": {"samplePercent": 100}},
+    "no log": {"spec.proxy.accessLog": {"policy": "None"}},
     "keys without isolation": {"spec.proxy.auth": {"apiKeys": {"secretName": "tenants"}}},
     "isolation by default": {"spec.proxy.auth": {"tenantIsolation": "Shared"}},
 }

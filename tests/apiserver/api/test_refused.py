@@ -287,6 +287,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"spec.proxy.media.allowedDomains": ["https://a.b"]},
         "allowedDomains[0] in body should match",
     ),
+    "a share of the whole log": (
+        {"spec.proxy.accessLog": {"policy": "All", "samplePercent": 5}},
+        "spec.proxy.accessLog.samplePercent goes with policy: Errors alone",
+    ),
+    "no share of the log": (
+        {"spec.proxy.accessLog.samplePercent": 0},
+        "spec.proxy.accessLog.samplePercent in body should be greater than",
+    ),
     "unknown affinity": ({"spec.proxy.affinity": "Cookie"}, 'supported values: "None", "Session", "Prefix"'),
     "isolation without tenants": (
         {"spec.proxy.auth": {"tenantIsolation": "Salted"}},

@@ -81,6 +81,10 @@ SWITCHES: dict[str, tuple[Changes, Changes]] = {
         },
         {"spec.proxy": {"auth": {}}},
     ),
+    "log": (
+        {"spec.proxy": {"accessLog": {"samplePercent": 5}}},
+        {"spec.proxy": {"accessLog": {"policy": "All"}}},
+    ),
     "rollout": (
         {"spec.encode": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}},
         {"spec.encode": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}},
@@ -138,6 +142,7 @@ def test_defaults_are_written_where_no_union_is(namespace: Namespace) -> None:
                 "timeouts": {"request": "10m", "encode": "2m", "idle": "60s"},
                 "limits": {"maxInFlight": 1024, "maxPerEngine": 1024, "maxQueued": 256, "maxFallbackEncodes": 8},
                 "auth": {"tenantIsolation": "Shared"},
+                "accessLog": {"policy": "Errors"},
                 "service": {"type": "ClusterIP"},
                 "media": {"maxBodySize": "64Mi"},
             },

@@ -122,6 +122,8 @@ def test_defaults() -> None:
         "spec.proxy.limits.maxPerEngine": 1024,
         "spec.proxy.limits.maxQueued": 256,
         "spec.proxy.limits.maxFallbackEncodes": 8,
+        "spec.proxy.accessLog": {},
+        "spec.proxy.accessLog.policy": "Errors",
         "spec.proxy.auth": {},
         "spec.proxy.auth.tenantIsolation": "Shared",
         "spec.proxy.service": {},

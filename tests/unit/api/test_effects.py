@@ -137,6 +137,8 @@ SAMPLES: dict[str, list[Any]] = {
     "proxy.tls.secretName": ["web"],
     "proxy.auth.apiKeys.secretName": ["tenants"],
     "proxy.auth.tenantIsolation": ["Salted"],
+    "proxy.accessLog.policy": ["None", "All"],
+    "proxy.accessLog.samplePercent": [5],
     "proxy.cors.allowedOrigins": [["https://a.example.com"]],
     "proxy.service.type": ["NodePort"],
     "proxy.service.port": [8080],

@@ -102,6 +102,8 @@ FIELDS: list[tuple[str, Any, set[str]]] = [
     ("proxy.tls", {"secretName": "a"}, {PROXY}),
     ("proxy.auth.apiKeys", {"secretName": "a"}, {PROXY}),
     ("proxy.auth.tenantIsolation", "Salted", {PROXY}),
+    ("proxy.accessLog.policy", "All", {PROXY}),
+    ("proxy.accessLog.samplePercent", 5, {PROXY}),
     ("proxy.cors.allowedOrigins", ["https://a.example"], {PROXY}),
     ("proxy.service", {"type": "LoadBalancer", "port": 8080, "annotations": {"a": "b"}}, NOTHING),
     ("proxy.media.allowedDomains", ["a.example"], {E, PD, PROXY}),

@@ -7,6 +7,7 @@ import pytest
 
 from epd.api.names import Role
 from epd.manifests.proxy_flags import hint_seconds, proxy_flags
+from epd.proxy.access_log import AccessPolicy
 from epd.proxy.affinity import Affinity
 from epd.proxy.connectors import Connector
 from epd.proxy.isolation import TenantIsolation
@@ -58,6 +59,21 @@ def test_the_defaults_are_the_proxys_own() -> None:
     assert (found.tls_certificate, found.tls_key, found.api_keys) == (None, None, None)
     assert found.tenant_isolation is TenantIsolation.SHARED
     assert found.allowed_origins == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, AccessPolicy()),
+        ({"policy": "Errors"}, AccessPolicy(errors=True)),
+        ({"policy": "None"}, AccessPolicy(errors=False)),
+        ({"policy": "All"}, AccessPolicy(rate=1)),
+        ({"samplePercent": 1}, AccessPolicy(rate=0.01)),
+        ({"samplePercent": 100}, AccessPolicy(rate=1)),
+    ],
+)
+def test_what_is_logged(given: dict[str, Any], expected: AccessPolicy) -> None:
+    assert settings({"proxy.accessLog": given}).access_log == expected
 
 
 def test_defaults_and_aggregated() -> None:
