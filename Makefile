@@ -27,6 +27,11 @@ test: $(VENV)/.synced ## Every test tier that this machine allows (TIERS="lint u
 
 MINUTES := 10
 
+.PHONY: pictures
+pictures: $(VENV)/.synced ## The picture of docs/proxy.md, from a proxy with engines in several states (needs Chromium)
+	@$(CLUSTER) browser
+	@PYTHONPATH=operator:tests $(PYTHON) -m browser.scene docs/images/proxy-topology.png
+
 .PHONY: soak
 soak: $(VENV)/.synced ## Load the encoder-cache store on the node for MINUTES while it is collected; writes docs/images
 	@PYTHONPATH=operator:tests $(PYTHON) -m cluster.soak --minutes $(MINUTES)

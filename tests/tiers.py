@@ -60,6 +60,13 @@ TIERS = (
     ),
     Tier(name="protocol", says="the proxy over loopback sockets", budget=120, paths=("tests/protocol",)),
     Tier(
+        name="browser",
+        says="the topology page in Chromium",
+        budget=60,
+        prepare=("browser",),
+        paths=("tests/browser",),
+    ),
+    Tier(
         name="engine",
         says="the connector in vLLM's real scheduler and engine core",
         budget=180,

@@ -12,6 +12,7 @@ from cluster.steps import HarnessError, say
 VERBS = {
     "build": "build the Kubernetes binary and helm (cached)",
     "engine": "install vLLM for CPU (cached); with --lock write its lock file anew",
+    "browser": "install Chromium without a screen",
     "images": "build the images (cached), and load them if the cluster runs",
     "up": "bring the cluster up",
     "load": "load the images into the running cluster",
@@ -51,6 +52,7 @@ def _actions() -> dict[str, Callable[[argparse.Namespace], int]]:
     return {
         "build": lambda _: _build(),
         "engine": lambda arguments: engine.lock() or 0 if arguments.lock else _print(engine.environment()),
+        "browser": lambda _: builds.browser() or 0,
         "images": lambda _: _images(),
         "up": lambda _: _print(providers.up(providers.choose()).kubeconfig),
         "load": lambda _: providers.load(providers.choose()) or 0,

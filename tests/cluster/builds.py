@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from . import paths
@@ -33,6 +33,10 @@ PACKAGES: Mapping[str, str] = {
 """What the native node calls -> the Debian package that has it."""
 
 
+BROWSERS: Sequence[str] = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+"""Commands that are Chromium; the first is a Debian package of its own."""
+
+
 def packages() -> None:
     """Installs what is missing of `PACKAGES`.
 
@@ -43,10 +47,23 @@ def packages() -> None:
         return
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise HarnessError(f"the native node needs, installed by you: {' '.join(missing)}")
-    with step(f"install Debian packages: {' '.join(missing)}", may_take="20 s"):
+    _install(missing, may_take="20 s")
+
+
+def browser() -> None:
+    """Installs Chromium without a screen, unless one is there. Raises HarnessError as `packages` does."""
+    if any(shutil.which(name) for name in BROWSERS):
+        return
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise HarnessError(f"looking at pages needs one of {', '.join(BROWSERS)}, installed by you")
+    _install([BROWSERS[0]], may_take="60 s")
+
+
+def _install(names: Sequence[str], *, may_take: str) -> None:
+    with step(f"install Debian packages: {' '.join(names)}", may_take=may_take):
         run(["apt-get", "update", "-q"])
         run(
-            ["apt-get", "install", "-y", "-q", "--no-install-recommends", *missing],
+            ["apt-get", "install", "-y", "-q", "--no-install-recommends", *names],
             env={"DEBIAN_FRONTEND": "noninteractive"},
         )
 

@@ -5,7 +5,9 @@ Shows; never changes anything and never serves clients of the model.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from aiohttp import web
 
@@ -16,6 +18,7 @@ from epd.proxy.pods import Members
 from epd.proxy.routing import InFlight
 from epd.proxy.server import DataPort
 from epd.proxy.settings import Settings
+from epd.proxy.topology_page import HEADERS, render, wants_page
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -47,11 +50,11 @@ class AdminPort:
             "/healthz": lambda: web.Response(text="ok\n"),
             "/readyz": self._readyz,
             "/metrics": self._metrics_page,
-            "/topology": self._topology,
             "/status": self._status,
         }
         for path, respond in routes.items():
             app.router.add_get(path, _handler(respond))
+        app.router.add_get("/topology", self._topology)
         return app
 
     def _readyz(self) -> web.Response:
@@ -63,6 +66,8 @@ class AdminPort:
 
     def _metrics_page(self) -> web.Response:
         health, members = self._exchange.health, self._members.all()
+        # somebody scrapes where nobody looks at the topology: pods that went are forgotten
+        self._load.begun([member.name for member in members])
         body = self._metrics.render(
             members=members,
             load=self._load,
@@ -72,7 +77,9 @@ class AdminPort:
         )
         return web.Response(body=body, headers={"content-type": METRICS_TYPE})
 
-    def _topology(self) -> web.Response:
+    def _document(self) -> dict[str, Any]:
+        known = self._members.all()
+        begun = self._load.begun([member.name for member in known])
         members = [
             {
                 "name": member.name,
@@ -83,24 +90,33 @@ class AdminPort:
                 "modelVersion": member.model_version,
                 "address": member.address,
                 "inFlight": self._load[member.name],
+                "begun": begun[member.name],
             }
-            for member in self._members.all()
+            for member in known
         ]
-        return web.json_response(
-            {
-                "namespace": self._settings.namespace,
-                "epd": self._settings.epd,
-                "roles": sorted(self._settings.roles),
-                "encoderFailurePolicy": self._settings.policy,
-                "suspended": self._settings.suspended,
-                "queued": self._exchange.admission.waiting,
-                "misconfigured": {
-                    pairing: {"cause": complaint.cause, "model": complaint.model}
-                    for pairing, complaint in self._exchange.adapters.complaints.items()
-                },
-                "members": members,
-            }
-        )
+        return {
+            "time": time.time(),
+            "namespace": self._settings.namespace,
+            "epd": self._settings.epd,
+            "roles": sorted(self._settings.roles),
+            "encoderFailurePolicy": self._settings.policy,
+            "suspended": self._settings.suspended,
+            "draining": self._data_port.draining,
+            "inFlight": self._data_port.in_flight,
+            "queued": self._exchange.admission.waiting,
+            "totals": {name: int(sum(by.values())) for name, by in self._metrics.totals().items()},
+            "misconfigured": {
+                pairing: {"cause": complaint.cause, "model": complaint.model}
+                for pairing, complaint in self._exchange.adapters.complaints.items()
+            },
+            "members": members,
+        }
+
+    async def _topology(self, request: web.Request) -> web.Response:
+        document = self._document()
+        if wants_page(request.headers.get("accept", "")):
+            return web.Response(body=render(document).encode(), headers=HEADERS)
+        return web.json_response(document, headers={"vary": "accept"})
 
     def _status(self) -> web.Response:
         ready = [member.role for member in self._members.all() if member.ready]

@@ -39,6 +39,7 @@ class InFlight:
         self._count: dict[str, int] = {}
         self.on_end: Callable[[], object] | None = None
         """Called after each `end`, where somebody waits for it."""
+        self._begun: dict[str, int] = {}
 
     def __getitem__(self, name: str) -> int:
         return self._count.get(name, 0)
@@ -46,6 +47,7 @@ class InFlight:
     def begin(self, name: str, amount: int = 1) -> None:
         """Count `amount` more at `name`."""
         self._count[name] = self._count.get(name, 0) + amount
+        self._begun[name] = self._begun.get(name, 0) + amount
 
     def end(self, name: str, amount: int = 1) -> None:
         """Count `amount` less; names at zero are forgotten, since pods come and go."""
@@ -62,6 +64,11 @@ class InFlight:
         on_end, self.on_end = self.on_end, None
         self.end(name)
         self.on_end = on_end
+
+    def begun(self, names: Collection[str]) -> Mapping[str, int]:
+        """What was begun in all by each of `names`, the members there are; others are forgotten."""
+        self._begun = {name: self._begun.get(name, 0) for name in names}
+        return self._begun
 
     def counts(self) -> Mapping[str, int]:
         """A copy of all counts that are not zero."""

@@ -190,8 +190,12 @@ async def test_the_admin_port_shows_what_is_there() -> None:
             "modelVersion": "v1-tiny-0123456789ab",
             "address": e.address,
             "inFlight": 0,
+            "begun": 1,
         }
-        assert topology["queued"] == 0
+        assert (topology["queued"], topology["inFlight"], topology["totals"]["requests"]) == (0, 0, 1)
+        page = await p.admin.get("/topology", headers={"accept": "text/html,*/*;q=0.8"})
+        assert (page.content_type, page.headers["vary"]) == ("text/html", "accept")
+        assert "<code>e0</code>" in await page.text()
         state = await (await p.admin.get("/status")).json()
         assert state["queued"] == 0
         assert state["ready"] == {"encode": 1, "prefill-decode": 1}

@@ -44,6 +44,14 @@ class Running:
                     return
             await asyncio.sleep(0.02)
 
+    async def in_flight_at_least(self, requests: int) -> None:
+        """Wait for no fewer requests."""
+        while True:
+            async with self.http.get(f"{self.admin}/status") as answer:
+                if (await answer.json())["inFlight"] >= requests:
+                    return
+            await asyncio.sleep(0.02)
+
     async def chat(self, **fields: object) -> aiohttp.ClientResponse:
         body = {"messages": [{"role": "user", "content": [image()]}], **fields}
         return await self.http.post(self.data + CHAT, json=body)

@@ -156,3 +156,14 @@ def test_counting_elsewhere_at_once_is_not_told() -> None:
     assert (told, load["a"]) == ([], 1)
     load.end("a")
     assert told == [{}]
+
+
+def test_what_was_begun_is_known_of_members_that_are_there() -> None:
+    load = InFlight()
+    load.begin("e0", 3)
+    load.end("e0", 3)
+    load.begin("e0")
+    load.begin("gone")
+    assert load.begun(["e0", "e1"]) == {"e0": 4, "e1": 0}
+    load.begin("e0")
+    assert load.begun(["e0", "gone"]) == {"e0": 5, "gone": 0}
