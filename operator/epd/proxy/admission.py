@@ -35,6 +35,7 @@ class Admission:
     """
 
     def __init__(self, *, rotation: Rotation, limit: int, seconds: float, metrics: Metrics) -> None:
+        self._rotation = rotation
         self._load = rotation.load
         self._limit = limit
         self._seconds = seconds
@@ -78,6 +79,18 @@ class Admission:
         if member is not None:
             self._load.withdraw(member.name)
         return member
+
+    async def room_at(self, engine: Member, client: str) -> Member | None:
+        """Wait until `engine` has room, which alone can answer; None if it is gone. Raises as `wait` does."""
+
+        def choose(bounded: bool) -> Member | None:
+            still = next((one for one in self._rotation.answering() if one.name == engine.name), None)
+            return still if still is None or not bounded or self._rotation.has_room(still) else None
+
+        if self._rotation.has_room(engine):
+            return engine
+        # in a queue of its own: what may go to any engine must not stand behind what waits for one
+        return await self.wait(f"{client}\0{engine.name}", choose)
 
     def _leave(self, client: str, waiter: _Waiter) -> None:
         if waiter.placed.done() and not waiter.placed.cancelled():

@@ -103,13 +103,18 @@ class Exchange:
         """Answer a completion. Raises ProxyError; a cancelled call leaves nothing running behind it."""
         previous = arrival.request.previous_response_id
         maker = None if previous is None else made_by(previous, self._rotation.answering(), arrival.tenant)
-        media = self._encodes and bool(arrival.request.items)
-        return await self._hold(arrival, (self._answer_media if media else self._answer_text)(arrival, maker))
+        if self._encodes and arrival.request.items:
+            return await self._hold(arrival, self._answer_media(arrival, maker))
+        return await self._hold(arrival, self._answer_text(arrival, maker))
 
     async def stored(self, arrival: Arrival, response_id: str) -> Reply:
-        """Have the engine that made a response answer what is asked of it. Raises ProxyError."""
+        """Have the engine that made a response answer what is asked of it. Raises ProxyError.
+
+        It waits for no room: reading, deleting and cancelling take no place in the engine's batch, and what waits for
+        room may be waiting for just that to be cancelled.
+        """
         maker = made_by(response_id, self._rotation.answering(), arrival.tenant)
-        return await self._hold(arrival, self._answer_text(arrival, maker))
+        return await self._hold(arrival, self._answer_by(arrival, maker))
 
     async def models(self, *, headers: Mapping[str, str], client: str = "") -> Reply:
         """Answer `GET /v1/models` with what a prefill-side engine says; `client` waits its turn. Raises ProxyError."""
@@ -130,8 +135,14 @@ class Exchange:
 
     async def _answer_text(self, arrival: Arrival, maker: Member | None) -> Reply:
         """Answer what has no media, or media of which the prefill side takes care. Only `maker` can, if given."""
-        target = maker or await self._choose(arrival.key, arrival.client, None)
-        outcome = await self._attempts.ask(arrival, target, None, only=maker is not None)
+        if maker is not None:
+            return await self._answer_by(arrival, await self._room_at(maker, arrival))
+        target = await self._choose(arrival.key, arrival.client, None)
+        outcome = await self._attempts.ask(arrival, target, None)
+        return self._finish(outcome, arrival, NOTHING, None)
+
+    async def _answer_by(self, arrival: Arrival, maker: Member) -> Reply:
+        outcome = await self._attempts.ask(arrival, maker, None, only=True)
         return self._finish(outcome, arrival, NOTHING, None)
 
     async def _answer_media(self, arrival: Arrival, maker: Member | None) -> Reply:
@@ -148,7 +159,7 @@ class Exchange:
 
     async def _answer_primed(self, arrival: Arrival, first: Member, held: Held, *, only: bool) -> Reply:
         """Answer by the pairing of `first`; by that engine alone if `only` it can."""
-        if not self._rotation.has_room(first) and not self._has_room(arrival, first.pairing):
+        if not self._rotation.has_room(first) and (only or not self._has_room(arrival, first.pairing)):
             # what would not even find a place to wait in is not encoded
             self.admission.check()
         if self._pushing is not None:
@@ -163,6 +174,7 @@ class Exchange:
             fallback = held.fall_back(primed.failure.reason)
         pairing = first.pairing if primed.encoders else None
         if only:
+            first = await self._room_at(first, arrival)
             outcome = await self._attempts.ask(primed.told(arrival), first, pairing, only=True)
         else:
             outcome, fallback = await self._ask(arrival, pairing, primed, fallback, held)
@@ -175,7 +187,9 @@ class Exchange:
         self, pushing: Pushing, arrival: Arrival, first: Member, held: Held, *, only: bool
     ) -> Reply:
         """Answer by `first` if `only` this one can, else by one of its pairing that has room."""
-        target = first if only else await self._choose(arrival.key, arrival.client, first.pairing)
+        target = None if only else await self._choose(arrival.key, arrival.client, first.pairing)
+        if only:
+            target = await self._room_at(first, arrival)
         if target is None:
             raise _no_engine()
         outcome, primed = await pushing.ask(arrival, target, only=only, on_encoded=held.settle)
@@ -191,6 +205,12 @@ class Exchange:
         return await self.admission.wait(
             client, lambda bounded: self._rotation.prefill(key, pairing=pairing, bounded=bounded)
         )
+
+    async def _room_at(self, maker: Member, arrival: Arrival) -> Member:
+        """Wait until the engine that made the response that is continued has room. Raises ProxyError."""
+        placed = await self.admission.room_at(maker, arrival.client)
+        previous = arrival.request.previous_response_id or ""
+        return placed or made_by(previous, self._rotation.answering(), arrival.tenant)
 
     async def _ask(
         self, arrival: Arrival, pairing: str | None, primed: Primed, fallback: str | None, held: Held
