@@ -5,7 +5,7 @@ Applies no policy: what becomes of a request that both failed on is decided by `
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -61,9 +61,15 @@ class Side(Protocol):
 
 
 class Attempts:
-    """Makes one attempt or two per call of `ask`."""
+    """Makes one attempt or two per call of `ask`.
 
-    def __init__(self, *, prefill_side: Side, rotation: Rotation, metrics: Metrics) -> None:
+    `chained` names the paths on which a failure of the engine that answers may be that of one that prefilled for it.
+    """
+
+    def __init__(
+        self, *, prefill_side: Side, rotation: Rotation, metrics: Metrics, chained: Collection[str] = NOBODY
+    ) -> None:
+        self._chained = chained
         self._prefill_side = prefill_side
         self._rotation = rotation
         self._health = rotation.health
@@ -102,7 +108,7 @@ class Attempts:
         # whether it has room or not: the request has had its turn, and no more of them come than were at the first
         other = None if only else self._rotation.prefill(arrival.key, pairing=pairing, excluded=(target.name,))
         alone = other is None
-        if other is None and (cause is Cause.DISCONNECTED or (bare is not None and taken)):
+        if other is None and self._same_again(arrival, cause, bare=bare is not None):
             other = target
         if other is None or len(failed_on) >= ENGINES_AT_RISK:
             return Outcome(attempt, target, alone=alone, failed_on=failed_on)
@@ -114,6 +120,12 @@ class Attempts:
             arrival = await renew(other)
         attempt = await self._attempt(arrival, other, None, failed_on)
         return Outcome(attempt, other, alone=alone, failed_on=attempt.failed_on, resent=bare is not None and taken)
+
+    def _same_again(self, arrival: Arrival, cause: Cause, *, bare: bool) -> bool:
+        """Whether the engine that failed may do better the second time."""
+        if cause is Cause.DISCONNECTED or (bare and cause not in UNSEEN):
+            return True
+        return arrival.path in self._chained and cause in (Cause.STATUS, Cause.STREAM_ERROR)
 
     async def _attempt(
         self, arrival: Arrival, member: Member, bare: bytes | None, failed_on: frozenset[str]

@@ -35,6 +35,7 @@ from epd.proxy.primers import EncodeFailure, EncodeOrder
 from epd.proxy.pushing import Pushing
 from epd.proxy.rewrite import without_pixels
 from epd.proxy.rotation import Rotation
+from epd.proxy.routes import TWO_LEGS
 from epd.proxy.routing import InFlight
 from epd.proxy.settings import EncoderFailurePolicy, Limits
 from epd.proxy.stored import made_by
@@ -91,7 +92,9 @@ class Exchange:
         )
         self.adapters = Adapters(encoding=encoding, transport=transport, rotation=rotation, metrics=metrics)
         side = _prefill_side(transport, rotation, limits, metrics, split=split)
-        self._attempts = Attempts(prefill_side=side, rotation=rotation, metrics=metrics)
+        self._attempts = Attempts(
+            prefill_side=side, rotation=rotation, metrics=metrics, chained=TWO_LEGS if split else ()
+        )
         self._pushing = (
             Pushing(prime=self._prime_for, attempts=self._attempts, rotation=rotation, rewrites=rewrites)
             if SHARING[connector].pushed

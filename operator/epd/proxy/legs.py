@@ -77,6 +77,7 @@ class Legs:
         if first.cause is not None or first.reply is None or first.reply.status != 200:
             self._load.end(member.name)
             return _named(first, engine)
+        arrival.trail.prefilled = engine.name
         params = _transfer_params(first.reply.body)
         self._load.withdraw(member.name)
         if body is None:
@@ -111,10 +112,16 @@ class Legs:
     def _choose(
         self, arrival: Arrival, pairing: str, failed_on: frozenset[str], *, excluded: str = ""
     ) -> Member | None:
-        """Choose an engine that prefills, rather none that failed of the request."""
-        key = arrival.key
-        fresh = self._rotation.prefiller(key, pairing, excluded=failed_on | {excluded})
-        return fresh or self._rotation.prefiller(key, pairing, excluded=(excluded,))
+        """Choose an engine that prefills, rather none that failed of the request.
+
+        And rather not the one whose work was lost: whoever was to take it over may have failed for that.
+        """
+        prefiller, key = self._rotation.prefiller, arrival.key
+        return (
+            prefiller(key, pairing, excluded=failed_on | {excluded, arrival.trail.prefilled})
+            or prefiller(key, pairing, excluded=failed_on | {excluded})
+            or prefiller(key, pairing, excluded=(excluded,))
+        )
 
     async def _ask(self, arrival: Arrival, engine: Member, body: Body, bare: bool) -> Attempt:
         call = Call(

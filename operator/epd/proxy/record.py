@@ -41,6 +41,8 @@ class Trail:
     retries: tuple[Retry, ...] = ()
     first_token: float | None = None
     """Seconds from the request's arrival to the first content of its stream."""
+    prefilled: str = ""
+    """The engine that prefilled last, where that is not the one that answers."""
     model: str | None = None
     """As the request names it; only known where somebody asked for it."""
 

@@ -54,6 +54,8 @@ class Rotation:
         is never left without engines by us.
         """
         members: Sequence[Member] = self.members.ready(self._answering, pairing)
+        if pairing is None and self._answering is Role.DECODE:
+            members = self._served(members)
         if avoided is not None:
             members = [member for member in members if member.pairing != avoided]
         encoder_pairings = self.members.pairings(Role.ENCODE) if wants_encoders else None
@@ -85,8 +87,10 @@ class Rotation:
 
     def serves(self) -> bool:
         """Whether a text request would find an engine now."""
-        prefills = self._answering is not Role.DECODE or bool(self.members.ready(Role.PREFILL))
-        return prefills and bool(self.members.ready(self._answering))
+        pairings = self.members.pairings(self._answering)
+        if self._answering is Role.DECODE:
+            pairings &= self.members.pairings(Role.PREFILL)
+        return bool(pairings)
 
     def encoders(self, pairing: str, *, excluded: str = "") -> Sequence[Member]:
         """The encoders of `pairing` to choose from, without the one named `excluded`."""
@@ -102,6 +106,13 @@ class Rotation:
     def has_room(self, member: Member) -> bool:
         """Whether one more request may go to `member`."""
         return not self._bound or self.load[member.name] < self._bound
+
+    def _served(self, members: Sequence[Member]) -> Sequence[Member]:
+        """Those whose pairing has an engine that prefills, if there are any: the others can't answer every request."""
+        prefilled = self.members.pairings(Role.PREFILL)
+        if self.members.pairings(self._answering) <= prefilled:
+            return members
+        return [member for member in members if member.pairing in prefilled] or members
 
     def _well(self, members: Sequence[Member]) -> Sequence[Member]:
         # where all are out all are asked, as below Envoy's panic threshold: one alone would get what was meant for all,

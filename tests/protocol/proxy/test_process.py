@@ -36,6 +36,14 @@ class Running:
                     return
             await asyncio.sleep(0.02)
 
+    async def healthy(self) -> None:
+        """Wait until a request would find its engines."""
+        while True:
+            async with self.http.get(f"{self.data}/health") as answer:
+                if answer.status == 200:
+                    return
+            await asyncio.sleep(0.02)
+
     async def in_flight(self, requests: int) -> None:
         """Wait for as many requests."""
         while True:

@@ -37,6 +37,7 @@ E0 = member("e0")
 P0, P1, D0, D1 = member("first0"), member("first1"), member("last0"), member("last1")
 PARAMS = {"do_remote_prefill": True, "remote_block_ids": [[1, 2]], "remote_engine_id": "x", "remote_port": 5}
 PREFILLED = {"choices": [{"message": {"content": "r"}, "finish_reason": "length"}], "kv_transfer_params": PARAMS}
+IN_STREAM = b'data: {"error":{"message":"no","code":500}}\n\n'
 CUT, REFUSED = broken(Cause.DISCONNECTED), broken(Cause.REFUSED)
 
 
@@ -125,10 +126,22 @@ FAULTS: dict[str, tuple[dict[str, list[Any]], int | None, list[str]]] = {
     "the first is gone": ({"first0": [REFUSED]}, 200, ["first0", "first1", "last0"]),
     "the first fails": ({"first0": [document({}, 500)]}, 200, ["first0", "first1", "last0"]),
     "both first fail": ({"first0": [CUT], "first1": [document({}, 500)]}, None, ["first0", "first1"]),
-    # with the work of the first lost, it is done again
-    "the last fails": ({"last0": [document({}, 500)]}, 200, ["first0", "last0", "first0", "last1"]),
-    "the last is gone": ({"last0": [REFUSED]}, 200, ["first0", "last0", "first0", "last1"]),
+    # the work of the first is lost and done again, by another since the last may have failed for it
+    "the last fails": ({"last0": [document({}, 500)]}, 200, ["first0", "last0", "first1", "last1"]),
+    "the last is gone": ({"last0": [REFUSED]}, 200, ["first0", "last0", "first1", "last1"]),
 }
+
+
+@pytest.mark.parametrize("failure", [document({}, 500), streamed(ROLE_CHUNK, IN_STREAM), CUT])
+async def test_the_only_last_engine_may_have_failed_for_the_first(failure: Any) -> None:
+    b = legs(P0, P1, D0, scripts={"last0": [failure]})
+    b.load.begin("first1")
+    assert (await b.exchange.answer(arrival())).status == 200
+    assert b.engines.called() == ["first0", "last0", "first1", "last0"]
+    # where it prefills by itself it would only fail again
+    b = legs(P0, D0, scripts={"last0": [document({}, 500)]})
+    assert (await b.exchange.answer(replace(arrival(), path="/v1/responses"))).status == 500
+    assert b.engines.called() == ["last0"]
 
 
 @pytest.mark.parametrize(("scripts", "status", "asked"), FAULTS.values(), ids=FAULTS.keys())
@@ -198,6 +211,16 @@ async def test_what_fails_without_media_is_prefilled_with_them() -> None:
     assert b.engines.called() == ["e0", "first0", "first0", "last0"]
     assert kinds == ["image_embeds", "image_url", "image_url"]
     assert (reply.status, reply.headers["x-epd-encode"]) == (200, "fallback")
+
+
+async def test_pairings_without_engines_that_prefill_come_last() -> None:
+    b = legs(P0, member("last9", "q"), D0)
+    b.load.begin("last0", 5)
+    assert (await b.exchange.answer(arrival())).headers["x-epd-decode"] == "last0"
+    # what is prefilled where it is answered
+    b.members.replace([member("first9", "r"), D0])
+    assert not b.exchange.can_answer()
+    assert (await b.exchange.answer(replace(arrival(), path="/v1/responses"))).status == 200
 
 
 @pytest.mark.parametrize("members", [[D0], [P0], [D0, member("first9", "q")]])
