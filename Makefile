@@ -42,6 +42,10 @@ CONNECTOR := Example
 damage: $(VENV)/.synced ## What becomes of engines of CONNECTOR when something befalls the encoder cache: a table
 	@PYTHONPATH=operator:tests $(PYTHON) -m cluster.damage --connector $(CONNECTOR)
 
+.PHONY: legs
+legs: $(VENV)/.synced ## E|P|D with real vLLM as plain processes of this machine: colours through three engines
+	@PYTHONPATH=operator:tests $(PYTHON) -m cluster.legs
+
 .PHONY: generate
 generate: $(VENV)/.synced ## crds/, the chart's copy and docs/api.md from the types
 	PYTHONPATH=operator $(PYTHON) -m epd.api.crd

@@ -101,6 +101,13 @@ async def test_a_url_goes_on_as_the_content_that_the_encoder_saw() -> None:
         assert part == {"type": "image_embeds", "image_embeds": GRID, "uuid": KEY}
 
 
+async def swaps(engine: StubEngine, request: web.Request, document: dict[str, Any]) -> web.StreamResponse:
+    """An encoder that says of each of two items what is true of the other."""
+    names = [part["uuid"] for part in document["messages"][0]["content"]]
+    said = {name: {"item_indices": [1 - place], "metadata": GRID} for place, name in enumerate(names)}
+    return web.json_response({"choices": [{"message": {"content": ""}}], "ec_transfer_params": said})
+
+
 KEPT: dict[str, tuple[stubs.Behaviour, dict[str, Any], dict[str, Any]]] = {
     # name: what the encoder does, fields of the request, settings
     "off, as by default": (reports(), {}, {"rewrite": False}),
@@ -108,6 +115,7 @@ KEPT: dict[str, tuple[stubs.Behaviour, dict[str, Any], dict[str, Any]]] = {
     "no metadata of one": (reports(GRID, {}), {}, {}),
     "fields that differ": (reports(GRID, COUNT), {}, {}),
     "wrong indices": (reports(shift=1), {}, {}),
+    "swapped indices": (swaps, {}, {}),
     "no report": (stubs.status(200, {"choices": []}), {}, {}),
     "no JSON": (stubs.streams(b"hello"), {}, {}),
     "an encoder that fails": (stubs.status(500, ERROR), {}, {}),
