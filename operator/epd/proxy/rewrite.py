@@ -75,7 +75,8 @@ def without_pixels(request: ParsedRequest, reported: Mapping[str, Reported]) -> 
     """Write the body with reports, by the item's key, instead of media; None where no media can be left out.
 
     Engines take either media or reports of one modality in one request, and reports of equal fields only. So all items
-    of a modality are replaced, or none.
+    of a modality are replaced, or none; and beside sounds all modalities or none, since a processor of sounds may look
+    at what stands for others (vLLM's disagg_epd_proxy.py does the same).
     """
     if not request.rewritable or not OPTIONS.isdisjoint(request.primer_fields):
         return None
@@ -84,7 +85,10 @@ def without_pixels(request: ParsedRequest, reported: Mapping[str, Reported]) -> 
         modalities.setdefault(item.kind, []).append(item)
     parts: dict[str, bytes] = {}
     for items in modalities.values():
-        parts |= _replaced(items, reported)
+        replaced = _replaced(items, reported)
+        if not replaced and "audio" in modalities:
+            return None
+        parts |= replaced
     if not parts:
         return None
     body = request.body_with(parts)

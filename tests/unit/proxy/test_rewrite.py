@@ -96,19 +96,29 @@ def test_every_kind_of_part_has_its_own(part: dict[str, Any], kind: str) -> None
 
 
 def test_each_modality_goes_by_itself() -> None:
-    request = parsed(image(), SOUND, VIDEO, image("BBBB"))
-    picture, sound, video, other = request.items
-    reported = reports(request, GRID, COUNT, {}, GRID)
+    request = parsed(image(), VIDEO, image("BBBB"))
+    picture, video, other = request.items
+    reported = reports(request, GRID, {}, GRID)
     assert content(without_pixels(request, reported)) == [
         embeds("image", GRID, picture.identifier),
-        embeds("audio", COUNT, sound.identifier),
         {**VIDEO, "uuid": video.identifier},
         embeds("image", GRID, other.identifier),
     ]
-    # one picture of which nothing is known keeps all pictures, and no sound
-    del reported[other.key]
+    # one picture of which nothing is known keeps all pictures, and no video
+    reported = reports(request, GRID, {"video_grid_thw": [1, 8, 8]}, {})
     parts = content(without_pixels(request, reported))
-    assert [part["type"] for part in parts] == ["image_url", "audio_embeds", "video_url", "image_url"]
+    assert [part["type"] for part in parts] == ["image_url", "video_embeds", "image_url"]
+
+
+def test_beside_sounds_all_go_or_none() -> None:
+    request = parsed(image(), SOUND)
+    picture, sound = request.items
+    assert content(without_pixels(request, reports(request, GRID, COUNT))) == [
+        embeds("image", GRID, picture.identifier),
+        embeds("audio", COUNT, sound.identifier),
+    ]
+    assert without_pixels(request, reports(request, GRID, {})) is None
+    assert without_pixels(request, reports(request, {}, COUNT)) is None
 
 
 def test_what_was_lifted_of_another_modality_is_in_the_body() -> None:
