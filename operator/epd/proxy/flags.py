@@ -146,8 +146,8 @@ def _add_policy(parser: argparse.ArgumentParser) -> None:
         "--connector",
         type=Connector,
         choices=list(Connector),
-        default=Connector.EXAMPLE,
-        help="how embeddings reach the prefill side, and so what requests may share (default %(default)s)",
+        help="how embeddings reach the prefill side, and so what requests may share (default Example, or Mooncake with "
+        "--ec-consumer-zmq-addrs)",
     )
     group.add_argument(
         "--hint-seconds",

@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 
 from epd.api.names import Role
-from epd.proxy.connectors import SHARING
+from epd.proxy.connectors import SHARING, Connector
 from epd.proxy.flags import add_flags
 from epd.proxy.isolation import TenantIsolation
 from epd.proxy.media import MediaPolicy
@@ -61,6 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
 def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Settings:
     """Settings of parsed flags; exits with status 2 where they contradict each other."""
     refuse_script_flags(parser, args)
+    args.connector = args.connector or (Connector.MOONCAKE if args.ec_consumer_zmq_addrs else Connector.EXAMPLE)
     members = _static_members(parser, args)
     if args.hint_seconds and not SHARING[args.connector].hinted:
         parser.error(f"--hint-seconds: with --connector {args.connector} every item is encoded")

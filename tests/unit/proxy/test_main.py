@@ -79,7 +79,8 @@ def test_the_flags_of_room_and_sharing() -> None:
 
 
 def test_the_flags_of_engines_that_are_pushed_to() -> None:
-    read = settings(*TWO.split(), "--connector", "Mooncake", "--ec-consumer-zmq-addrs", "tcp://b:3, tcp://[::1]:4")
+    read = settings(*TWO.split(), "--ec-consumer-zmq-addrs", "tcp://b:3, tcp://[::1]:4")
+    assert (read.connector, settings(*TWO.split()).connector) == (Connector.MOONCAKE, Connector.EXAMPLE)
     assert [(member.name, member.push_address) for member in read.static_members] == [
         ("e:1", ""),
         ("b:1", "tcp://b:3"),
@@ -194,7 +195,7 @@ def test_without_encoders_it_is_the_aggregated_topology() -> None:
         (f"{TWO} --connector Mooncake", "one for each decode server"),
         (f"{TWO} --connector Mooncake --ec-consumer-zmq-addrs tcp://b:3", "one for each decode server"),
         (f"{TWO} --connector Mooncake --ec-consumer-zmq-addrs b:3,b:4", "is no address such as tcp://"),
-        (f"{TWO} --ec-consumer-zmq-addrs tcp://b:3,tcp://b:4", "nothing is pushed"),
+        (f"{TWO} --connector Example --ec-consumer-zmq-addrs tcp://b:3,tcp://b:4", "nothing is pushed"),
         (
             f"{TWO} --connector Mooncake --ec-consumer-zmq-addrs tcp://b:3,tcp://b:4 --prefill-servers-urls http://c:1",
             "engines that prefill and decode",
