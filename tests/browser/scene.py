@@ -124,7 +124,7 @@ async def take() -> bytes:
         picture = Image.open(io.BytesIO(await tab.picture(width=1120, height=600)))
     # a third of the size, and looks the same
     small = io.BytesIO()
-    picture.convert("RGB").quantize(64).save(small, "png", optimize=True)
+    picture.convert("RGB").quantize(200).save(small, "png", optimize=True)
     return small.getvalue()
 
 

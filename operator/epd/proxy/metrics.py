@@ -9,7 +9,7 @@ from collections import Counter as Tally
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
 
 from epd.api.names import Role
 from epd.proxy.pods import Member
@@ -31,6 +31,8 @@ class Metrics:
 
     def __init__(self, *, namespace: str, epd: str) -> None:
         self.registry = CollectorRegistry()
+        # memory, CPU and file descriptors, by the names that all programs give them, read when they are asked for
+        ProcessCollector(registry=self.registry)
         self._base = (namespace, epd)
         self._waiting_items = 0
         self._count_requests(namespace, epd)

@@ -52,7 +52,9 @@ def test_names_and_labels_are_an_api() -> None:
     page = used().render(members=(), load=InFlight(), requests=0).decode()
     lines = [line for line in page.splitlines() if not line.startswith("#")]
     assert {name for line in lines if (name := line.partition("{")[0]) in NAMES} == NAMES
-    assert all('namespace="ai"' in line and 'epd="qwen"' in line for line in lines)
+    ours = [line for line in lines if line.startswith("epd_")]
+    assert all('namespace="ai"' in line and 'epd="qwen"' in line for line in ours)
+    assert {line.split("_")[0] for line in lines} == {"epd", "process"}
 
 
 def test_gauges_show_the_moment() -> None:
