@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from epd.proxy.connectors import Sharing
+from epd.proxy.course import Course, Signal
 from epd.proxy.hints import Hints, hint_keys
 from epd.proxy.media import MediaItem
 from epd.proxy.metrics import Metrics
@@ -42,26 +44,28 @@ class _Join:
 
     def __init__(self, flights: int) -> None:
         self._left = flights
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.over = Signal(asyncio.get_running_loop())
 
     def landed(self) -> None:
         """One of them has."""
         self._left -= 1
-        # who waited may have been cancelled within this very step of the loop
         if not self._left and not self.over.done():
             self.over.set_result(None)
 
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """A primer on its way, and who waits for it. Once it has landed it has a result, unless all of them left."""
+    """A primer on its way, and who waits for it. Once it has landed it has a result, or an error that nobody foresaw.
+
+    It has neither if all who waited left.
+    """
 
     primer: Primer
     keys: Sequence[_Key]
-    task: asyncio.Task[Result] = field(init=False)
     joins: list[_Join] = field(default_factory=list)
-    result: Result | None = None
     landed: bool = False
+    result: Result | None = None
+    error: BaseException | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -167,8 +171,7 @@ class Encoding:
         encoders = self._rotation.encoders(work.order.pairing) if items else ()
         started = self._start(work, items, encoders) if encoders else []
         await self._wait([*started, *dict.fromkeys(joined)])
-        # one without a result raised what nobody foresaw
-        results = [flight.result or await flight.task for flight in started]
+        results = [_result(flight) for flight in started]
         if items and not encoders:
             self._metrics.encoded("failed", len(items))
             results.append(EncodeFailure(reason=NO_ENCODER))
@@ -193,7 +196,9 @@ class Encoding:
         if self._coalesced:
             for key in group:
                 self._flights[key] = flight
-        flight.task = asyncio.create_task(self._fly(work, flight))
+        course = Course(self._prime(work, primer), partial(self._land, flight))
+        primer.cancel = course.cancel
+        course.begin()
         return flight
 
     async def _wait(self, flights: Sequence[_Flight]) -> None:
@@ -207,26 +212,22 @@ class Encoding:
             await join.over
         except asyncio.CancelledError:
             for flight in left:
-                flight.joins.remove(join)
-                if not flight.joins:
-                    # here too, because a task that is cancelled before its first step runs no `finally`
-                    self._land(flight)
-                    flight.task.cancel()
+                if not flight.landed:
+                    flight.joins.remove(join)
+                    if not flight.joins:
+                        self._forget(flight)
+                        flight.primer.break_off()
             raise
 
-    async def _fly(self, work: _Work, flight: _Flight) -> Result:
-        try:
-            if work.turns is None:
-                result = await self._primers.prime(flight.primer)
-            else:
-                async with work.turns:
-                    result = await self._take_turn(work, flight.primer)
-            if work.hint_keys and isinstance(result, Encoded):
-                self._note(work, result)
-            flight.result = result
-            return result
-        finally:
-            self._land(flight)
+    async def _prime(self, work: _Work, primer: Primer) -> Result:
+        if work.turns is None:
+            result = await self._primers.prime(primer)
+        else:
+            async with work.turns:
+                result = await self._take_turn(work, primer)
+        if work.hint_keys and isinstance(result, Encoded):
+            self._note(work, result)
+        return result
 
     async def _take_turn(self, work: _Work, primer: Primer) -> Result:
         """Prime as it makes sense now: much may have happened while others had their turns."""
@@ -242,14 +243,22 @@ class Encoding:
             work.unanswered = result
         return result
 
-    def _land(self, flight: _Flight) -> None:
+    def _land(self, flight: _Flight, result: Result | None, error: BaseException | None) -> None:
         """Nobody can join any more, and all who wait need no longer."""
-        if flight.landed:
-            return
-        flight.landed = True
+        flight.landed, flight.result, flight.error = True, result, error
         self._load.end(flight.primer.encoder.name, len(flight.primer.items))
+        self._forget(flight)
+        # who waits goes on within this very call
+        for join in flight.joins:
+            join.landed()
+
+    def _forget(self, flight: _Flight) -> None:
         for key in flight.keys:
             if self._flights.get(key) is flight:
                 del self._flights[key]
-        for join in flight.joins:
-            join.landed()
+
+
+def _result(flight: _Flight) -> Result:
+    if flight.result is None:
+        raise flight.error or RuntimeError("a primer ended without a result")
+    return flight.result

@@ -153,8 +153,8 @@ class HttpTransport:
         factory = partial(EngineConnection, on_free=partial(self._keep, engine), on_lost=partial(self._lost, engine))
         engine.open += 1
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                transport, connection = await engine.connect(factory)
+            # in a Task, which asyncio's timeouts need
+            transport, connection = await asyncio.create_task(_in_time(engine.connect, factory))
         except BaseException as error:
             self._count_out(engine)
             if isinstance(error, ssl.SSLError):
@@ -217,6 +217,11 @@ def _secured(tls: Tls, where: Mapping[str, Any]) -> Connect:
         return loop.create_connection(factory, **where, ssl=tls.context, server_hostname=tls.server_name or host)
 
     return connect
+
+
+async def _in_time(connect: Connect, factory: Callable[[], EngineConnection]) -> tuple[Any, EngineConnection]:
+    async with asyncio.timeout(CONNECT_SECONDS):
+        return await connect(factory)
 
 
 async def _ask(connection: EngineConnection, call: Call, head: bytes, size: int) -> EngineAnswer:

@@ -5,14 +5,15 @@ Chooses no first encoder and shares nothing with other requests (`encoding.py` d
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from epd.api.names import Role
 from epd.proxy.connectors import Sharing, read_announcement
-from epd.proxy.deadlines import Deadlines
+from epd.proxy.expiry import Expiry
 from epd.proxy.fetching import Fetched, fetch
 from epd.proxy.media import MediaItem
 from epd.proxy.metrics import Metrics
@@ -72,6 +73,15 @@ class Primer:
     items: Sequence[MediaItem]
     encoder: Member
     call_id: str
+    cancel: Callable[[], None] = field(init=False)
+    """Breaks off what it waits for."""
+    late: bool = False
+    """Whether that is because an attempt took too long."""
+
+    def break_off(self) -> None:
+        """Nobody wants it any more."""
+        self.late = False
+        self.cancel()
 
 
 class Primers:
@@ -85,9 +95,8 @@ class Primers:
         self._load = rotation.load
         self._health = rotation.health
         self._metrics = metrics
-        self._attempt_seconds = attempt_seconds
         self._announced = sharing.announced
-        self._deadlines = Deadlines()
+        self._expiry = Expiry(attempt_seconds, _give_up)
 
     async def prime(self, primer: Primer) -> Encoded | EncodeFailure:
         """Try the primer's encoder, then one other."""
@@ -122,12 +131,10 @@ class Primers:
         )
         begun = time.monotonic()
         self._health.sent(encoder.name)
-        try:
-            answer = await self._deadlines.hold(begun + self._attempt_seconds, fetch(self._transport, call))
-        except (TransportError, TimeoutError) as error:
-            cause = error.cause if isinstance(error, TransportError) else Cause.TIMEOUT
-            self._health.failed(encoder.name, cause)
-            return EncodeFailure(reason=str(cause))
+        answer = await self._ask(primer, call, begun)
+        if isinstance(answer, Cause):
+            self._health.failed(encoder.name, answer)
+            return EncodeFailure(reason=str(answer))
         if answer.status >= 500:
             self._health.failed(encoder.name, Cause.STATUS)
         else:
@@ -138,6 +145,21 @@ class Primers:
         self._metrics.encode_took(time.monotonic() - begun)
         return self._read(primer, answer, pushed)
 
+    async def _ask(self, primer: Primer, call: Call, begun: float) -> Fetched | Cause:
+        """The whole answer, or why there is none."""
+        self._expiry.begin(primer, begun)
+        try:
+            return await fetch(self._transport, call)
+        except TransportError as error:
+            return error.cause
+        except asyncio.CancelledError:
+            if not primer.late:
+                raise
+            primer.late = False
+            return Cause.TIMEOUT
+        finally:
+            self._expiry.end(primer)
+
     def _read(self, primer: Primer, answer: Fetched, pushed: Push | None) -> Encoded | EncodeFailure:
         entries = pushed.read(answer.body) if pushed is not None else ()
         if pushed is not None and not entries:
@@ -146,3 +168,8 @@ class Primers:
         reported = {item.key: report for item, report in zip(primer.items, reports, strict=True)}
         announced = read_announcement(answer.body) if self._announced else {}
         return Encoded(encoder=primer.encoder.name, reported=reported, announced=announced, pushed=entries)
+
+
+def _give_up(primer: Primer) -> None:
+    primer.late = True
+    primer.cancel()

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
 import pytest
 
-from epd.proxy.deadlines import Deadlines
+from epd.proxy.expiry import Expiry
 from epd.proxy.settings import EncoderFailurePolicy, Limits
 from protocol.proxy import stubs
 from protocol.proxy.stubs import IN_STREAM_ERROR, decoder, encoder, image, proxy, text
-
-T = TypeVar("T")
 
 ERROR_500 = {"error": {"message": "Internal server error", "type": "InternalServerError", "code": 500}}
 BROKEN = {
@@ -157,29 +154,29 @@ HOUR = 3600.0
 """Time of an attempt that no machine is too slow for."""
 
 
-HOURS: list[Deadlines] = []
+HOURS: list[Expiry[Any]] = []
 """What bounds the attempts that have one, in their order."""
 
 
 @pytest.fixture(autouse=True)
 def _hours(monkeypatch: pytest.MonkeyPatch) -> None:
     HOURS.clear()
-    hold = Deadlines.hold
+    begin = Expiry.begin
 
-    def noted(self: Deadlines, deadline: float, work: Awaitable[T]) -> Coroutine[Any, Any, T]:
-        if deadline > time.monotonic() + HOUR / 2:
+    def noted(self: Expiry[Any], one: Any, now: float) -> None:
+        begin(self, one, now)
+        if self._seconds == HOUR:
             HOURS.append(self)
-        return hold(self, deadline, work)
 
-    monkeypatch.setattr(Deadlines, "hold", noted)
+    monkeypatch.setattr(Expiry, "begin", noted)
 
 
 async def hangs_for_an_hour(
     engine: stubs.StubEngine, request: Any, document: dict[str, Any]
 ) -> stubs.web.StreamResponse:
     """Answer nothing until the hour of the last attempt is over, which is now."""
-    *_, last = HOURS[-1]._bounded
-    last.deadline = time.monotonic()
+    due = HOURS[-1]._due
+    due[next(reversed(due))] = time.monotonic()
     HOURS[-1]._look()
     return await stubs.hangs(engine, request, document)
 

@@ -214,6 +214,7 @@ async def test_a_primer_that_is_being_broken_off_is_joined_by_nobody() -> None:
     b.engines.gate.set()
     [result] = await work.encode(order(arrival("AAAA")))
     assert isinstance(result, Encoded)
+    await settle()
     assert b.load.counts() == {}
 
 

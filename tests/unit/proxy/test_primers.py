@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from epd.proxy.connectors import SHARING, Connector
+from epd.proxy.course import Course
 from epd.proxy.health import Health
 from epd.proxy.primers import Encoded, EncodeFailure, EncodeOrder, Primer, Primers
 from epd.proxy.rewrite import Reported
@@ -36,13 +38,22 @@ def primer(b: Bench, *payloads: str) -> Primer:
     return Primer(order, order.request.items, E0, "r-e0")
 
 
+async def primed(ours: Primers, sent: Primer) -> Encoded | EncodeFailure | None:
+    """The result, with the primer on a course of its own."""
+    over: asyncio.Future[Encoded | EncodeFailure | None] = asyncio.get_running_loop().create_future()
+    course = Course(ours.prime(sent), lambda result, error: over.set_result(result))
+    sent.cancel = course.cancel
+    course.begin()
+    return await over
+
+
 async def test_each_item_has_what_was_reported_of_it() -> None:
     b = bench(E0)
     sent = primer(b, "AAAA", "BBBB")
     entry = {sent.items[n].key: {"item_indices": [n], "metadata": {"n": [n]}} for n in (1, 0)}
     b.engines.scripts["e0"] = [document({"ec_transfer_params": entry})]
     reported = {sent.items[n].key: Reported(identifier=sent.items[n].key, metadata={"n": [n]}) for n in (0, 1)}
-    assert await primers(b).prime(sent) == Encoded(encoder="e0", reported=reported)
+    assert await primed(primers(b), sent) == Encoded(encoder="e0", reported=reported)
     # load is taken and given back by who made the primer
     assert b.load.counts() == {"e0": 2}
 
@@ -52,7 +63,7 @@ async def test_only_what_is_to_be_passed_on_is_kept(connector: Connector, announ
     b = bench(E0)
     said: dict[str, Any] = {"k": {"peer": "10.0.0.1"}}
     b.engines.scripts["e0"] = [document({"ec_transfer_params": said})]
-    result = await primers(b, connector).prime(primer(b, "AAAA"))
+    result = await primed(primers(b, connector), primer(b, "AAAA"))
     assert isinstance(result, Encoded)
     assert result.announced == (said if announced else {})
 
@@ -79,7 +90,7 @@ async def test_the_other_encoder_gets_what_the_first_failed_on_and_its_load(
 
     monkeypatch.setattr(b.engines, "send", listen)
     sent = primer(b, "AAAA", "BBBB")
-    result = await primers(b, seconds=0.02).prime(sent)
+    result = await primed(primers(b, seconds=0.02), sent)
     assert isinstance(result, Encoded)
     assert (result.encoder, sent.encoder, b.load.counts()) == ("e1", E1, {"e1": 2})
     assert b.value("epd_proxy_retries_total", role="encode", cause=cause) == 1
@@ -90,7 +101,7 @@ async def test_the_other_encoder_gets_what_the_first_failed_on_and_its_load(
 
 async def test_the_last_failure_is_told_where_nobody_else_is_left() -> None:
     b = bench(E0, scripts={"e0": [document({"error": 1}, 400)]})
-    result = await primers(b).prime(primer(b, "AAAA"))
+    result = await primed(primers(b), primer(b, "AAAA"))
     assert isinstance(result, EncodeFailure)
     assert (result.reason, result.status, result.body) == ("status", 400, b'{"error": 1}')
     assert b.value("epd_proxy_encodes_total", role="encode", result="failed") == 1
