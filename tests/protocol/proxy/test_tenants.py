@@ -13,6 +13,7 @@ from epd.proxy.isolation import TenantIsolation
 from epd.proxy.settings import Limits
 from protocol.proxy import stubs
 from protocol.proxy.stubs import CHAT, Proxy, decoder, encoder, image, proxy, text
+from protocol.proxy.test_dialects import stores
 from protocol.proxy.test_process import Running, running, servers, start
 from unit.proxy.mounts import Mount
 
@@ -142,6 +143,33 @@ async def test_a_tenants_bound_holds_for_streams_to_their_end(tmp_path: Path) ->
             for outcome in ("left", "overloaded", "answered")
         ]
         assert ended == [2, 1, 0]
+
+
+async def test_stored_responses_are_their_tenants_alone(tmp_path: Path) -> None:
+    engines = stores()
+    async with proxy(*engines, api_keys=keys(tmp_path)) as served:
+
+        async def ask(method: str, path: str, headers: dict[str, str], body: Any = None) -> tuple[int, dict[str, Any]]:
+            async with served.http.request(method, path, json=body, headers=headers) as answer:
+                return answer.status, await answer.json()
+
+        made, response = await ask("POST", "/v1/responses", ACME, {"input": "x"})
+        assert made == 200
+        asked = sum(len(engine.paths) for engine in engines)
+        target, following = f"/v1/responses/{response['id']}", {"input": "x", "previous_response_id": response["id"]}
+        requests = [
+            ("GET", target, None),
+            ("POST", f"{target}/cancel", None),
+            ("DELETE", target, None),
+            ("POST", "/v1/responses", following),
+        ]
+        for method, path, body in requests:
+            status, refusal = await ask(method, path, BETA, body)
+            assert (status, refusal["error"]["code"]) == (400, "response_not_found")
+        assert sum(len(engine.paths) for engine in engines) == asked
+        for method, path, body in requests:
+            status, answered_by = await ask(method, path, ACME, body)
+            assert (status, answered_by["by"]) == (200, response["by"])
 
 
 async def test_without_keys_all_is_as_before() -> None:

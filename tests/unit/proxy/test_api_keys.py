@@ -40,6 +40,19 @@ def test_a_secret_is_followed_through_the_kubelets_links(tmp_path: Path) -> None
     assert readings == [True, True, True]
 
 
+def test_all_files_change_at_once(tmp_path: Path) -> None:
+    mount = Mount(tmp_path / "keys", {"acme": A, "beta": B})
+    keys = ApiKeys(mount.path, on_read=bool)
+    # as the kubelet leaves it for a moment: one tenant has no link yet, and that of another leads nowhere
+    Mount(tmp_path / "next", {"acme": C, "gamma": A})
+    new = mount.path / "..next"
+    (tmp_path / "next" / os.readlink(tmp_path / "next" / "..data")).rename(new)
+    (mount.path / "..data_tmp").symlink_to(new.name)
+    (mount.path / "..data_tmp").rename(mount.path / "..data")
+    assert keys.refresh()
+    assert (owners(keys), keys.table.tenants) == (["gamma", None, "acme"], {"acme", "gamma"})
+
+
 def test_what_is_no_tenants_file_is_passed_over(tmp_path: Path) -> None:
     mount = Mount(tmp_path / "keys", {"acme": A, ".hidden": B})
     (mount.path / "..data" / "directory").mkdir()
