@@ -36,6 +36,8 @@ class EngineTrust:
         self._seen = state_of(self._files)
         self.server_name = given.server_name
         """The name that certificates have to show, if it is not the host of the engine's address."""
+        self.anonymous = given.certificate is None
+        """Whether engines are shown no certificate."""
         self.context = _context(given)
 
     def refresh(self) -> bool:
@@ -69,17 +71,26 @@ class Complaints:
     def failed(self, address: str, error: ssl.SSLError) -> str:
         """Say why TLS with the engine at `address` failed; returns it."""
         reason = why(error)
-        if self._told.get(address) != reason:
-            log.warning("no TLS with the engine %s: %s", address, reason)
-            self._told[address] = reason
-            if len(self._told) > COMPLAINTS:
-                self._told.popitem(last=False)
+        self._tell(address, reason)
         return reason
+
+    def hung_up(self, address: str) -> None:
+        """Say that an engine closed a new connection without a word, as asyncio's servers refuse a client."""
+        self._tell(
+            address, "it hung up before it answered; maybe it wants a certificate of its clients (--engine-cert)"
+        )
 
     def succeeded(self, address: str) -> None:
         """Forget what was wrong."""
         if self._told and self._told.pop(address, None) is not None:
             log.info("TLS with the engine %s works again", address)
+
+    def _tell(self, address: str, reason: str) -> None:
+        if self._told.get(address) != reason:
+            log.warning("no TLS with the engine %s: %s", address, reason)
+            self._told[address] = reason
+            if len(self._told) > COMPLAINTS:
+                self._told.popitem(last=False)
 
 
 def why(error: ssl.SSLError) -> str:

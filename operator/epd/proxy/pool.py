@@ -52,15 +52,18 @@ class Tls(Protocol):
     context: ssl.SSLContext
     server_name: str
     """What certificates have to show, if it is not the host of the address."""
+    anonymous: bool
+    """Whether engines are shown no certificate."""
 
 
 class _Engine:
     """One address: how to connect, the lines that each head to it has, and its connections."""
 
-    __slots__ = ("address", "connect", "kept", "lines", "open")
+    __slots__ = ("address", "connect", "kept", "lines", "open", "secure")
 
     def __init__(self, address: str, *, host: str, connect: Connect) -> None:
         self.address = address
+        self.secure = address.startswith("https:")
         self.connect = connect
         self.lines = f"host: {host}\r\naccept: */*\r\n"
         self.kept: deque[EngineConnection] = deque()
@@ -112,6 +115,8 @@ class HttpTransport:
             if not connection.heard and isinstance(error.__cause__, ssl.SSLError):
                 # with TLS 1.3 an engine says only after the handshake that it refuses this side's certificate
                 raise self._untrusted(engine, error.__cause__) from error
+            if not connection.heard and engine.secure and self._tls is not None and self._tls.anonymous:
+                self._complaints.hung_up(engine.address)
             raise
         self._complaints.succeeded(engine.address)
         return answer
@@ -137,7 +142,7 @@ class HttpTransport:
             engine = _Engine(address, host="localhost", connect=unix)
         else:
             parts = urlsplit(address)
-            secure = parts.scheme == "https"
+            secure = address.startswith("https:")
             if secure and self._tls is None:
                 raise TransportError(Cause.REFUSED, f"{address}: no TLS to engines is configured")
             where = {"host": parts.hostname, "port": parts.port or (443 if secure else 80)}

@@ -164,6 +164,30 @@ def test_engines_may_want_a_certificate_of_their_clients(
         runner.run(run(engine))
 
 
+@pytest.mark.parametrize("shown", [False, True], ids=["anonymous", "with a certificate"])
+def test_an_engine_that_hangs_up_may_want_a_certificate(
+    runner: asyncio.Runner, made: Certificates, caplog: pytest.LogCaptureFixture, shown: bool
+) -> None:
+    async def run() -> None:
+        certificate = {"certificate": made.path("proxy.pem"), "key": made.path("proxy.key")} if shown else {}
+        trust = EngineTrust(EngineTls(ca=made.path("ca.pem"), **certificate))
+        # on asyncio, this engine says no more than that of the test above says at the end
+        clients = "other.pem" if shown else "ca.pem"
+        async with (
+            raw_engine(answers, tls=made.server(clients=clients)) as engine,
+            HttpTransport(tls=trust) as transport,
+        ):
+            for _ in range(3):
+                found = await asked(transport, engine)
+                assert isinstance(found, TransportError)
+                assert found.cause is Cause.DISCONNECTED
+            lines = [line for line in caplog.messages if engine.address in line]
+            assert [line.endswith("(--engine-cert)") for line in lines] == ([] if shown else [True])
+
+    with runner:
+        runner.run(run())
+
+
 def test_a_large_body_goes_both_ways(runner: asyncio.Runner, made: Certificates) -> None:
     async def behave(peer: Peer) -> None:
         while True:
