@@ -7,11 +7,12 @@ that whoever reads them slowly holds up nobody. What is more than it takes is co
 from __future__ import annotations
 
 import asyncio
+import json
 import queue
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -109,10 +110,18 @@ class AccessLog:
     def _run(self) -> None:
         while (batch := self._batches.get()) is not None:
             records, dropped = batch
-            lines = [orjson.dumps(line(record, at=at), option=orjson.OPT_APPEND_NEWLINE) for at, record in records]
+            lines = [_json(line(record, at=at)) for at, record in records]
             if dropped:
-                lines.append(orjson.dumps({"dropped": dropped}, option=orjson.OPT_APPEND_NEWLINE))
+                lines.append(_json({"dropped": dropped}))
             self._write(b"".join(lines))
+
+
+def _json(said: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(said, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:
+        # half of a surrogate pair, in a name that is no UTF-8: what it is has to be readable here of all places
+        return json.dumps(said).encode() + b"\n"
 
 
 def line(record: Record, *, at: float) -> dict[str, Any]:

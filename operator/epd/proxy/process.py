@@ -54,7 +54,8 @@ async def serve(settings: Settings) -> None:
         trust = _trust(settings, stack)
         members, load = Members(tls=settings.engine_tls is not None and settings.engine_tls.pods), InFlight()
         access_log = _access_log(settings, stack)
-        tracing = start_tracing(os.environ, namespace=settings.namespace, epd=settings.epd)
+        tls = settings.tls_certificate is not None
+        tracing = start_tracing(os.environ, namespace=settings.namespace, epd=settings.epd, tls=tls)
         if tracing is not None:
             stack.push_async_callback(tracing.close)
         metrics = Metrics(namespace=settings.namespace, epd=settings.epd)

@@ -58,17 +58,18 @@ _OUR_LISTS: Final = {"x-epd-encoders": "epd.encoders", "x-epd-items": "epd.items
 class Tracing:
     """Makes spans. One per process."""
 
-    def __init__(self, provider: TracerProvider) -> None:
+    def __init__(self, provider: TracerProvider, *, scheme: str = "http") -> None:
         self._provider = provider
+        self._scheme = scheme
         self._tracer = provider.get_tracer("epd.proxy", __version__)
 
-    def begin(self, method: str, route: str, headers: dict[str, str]) -> RequestSpan:
-        """A request has come. Its span's context takes the place of the client's in `headers`."""
+    def begin(self, method: str, route: str, path: str, headers: dict[str, str]) -> RequestSpan:
+        """A request for `path` has come. Its span's context takes the place of the client's in `headers`."""
         attributes: dict[str, AttributeValue] = {
             "http.request.method": method,
             "http.route": route,
-            "url.path": route,
-            "url.scheme": "http",
+            "url.path": path,
+            "url.scheme": self._scheme,
         }
         if route in _OPERATIONS:
             attributes |= {"gen_ai.operation.name": _OPERATIONS[route], "gen_ai.provider.name": "vllm"}

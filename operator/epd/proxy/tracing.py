@@ -29,9 +29,11 @@ def endpoint_of(environ: Mapping[str, str]) -> str | None:
     return next((endpoint for name in ENDPOINTS if (endpoint := environ.get(name, "").strip())), None)
 
 
-def start_tracing(environ: Mapping[str, str], *, namespace: str, epd: str) -> Tracing | None:
-    """Begin to trace, if there is somewhere to send traces to. Settings that make no sense are logged; then no trace is
-    sent, since a proxy has to serve without them too."""
+def start_tracing(environ: Mapping[str, str], *, namespace: str, epd: str, tls: bool = False) -> Tracing | None:
+    """Begin to trace, if there is somewhere to send traces to; `tls` says how clients come.
+
+    Settings that make no sense are logged; then no trace is sent, since a proxy has to serve without them too.
+    """
     endpoint = endpoint_of(environ)
     if endpoint is None:
         return None
@@ -42,10 +44,10 @@ def start_tracing(environ: Mapping[str, str], *, namespace: str, epd: str) -> Tr
     from epd.proxy.spans import Tracing, make_provider
 
     try:
-        tracing = Tracing(make_provider(environ, namespace=namespace, epd=epd))
+        provider = make_provider(environ, namespace=namespace, epd=epd)
     except ValueError as error:
         log.error("no traces are sent: %s", error)
         return None
     # without the user and the password that a URL may have
     log.info("traces go to %s", urlsplit(endpoint).hostname)
-    return tracing
+    return Tracing(provider, scheme="https" if tls else "http")

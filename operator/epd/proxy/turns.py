@@ -90,7 +90,7 @@ class RequestTurn:
         # a tenant's key is known here alone
         self._forwarded = _forwarded(head.headers, FORWARDED if port.tenancy is None else FORWARDED_OF_TENANTS)
         if port.tracing is not None and serving:
-            self._span = port.tracing.begin(head.method, match.route.path, self._forwarded)
+            self._span = port.tracing.begin(head.method, match.route.path, head.path, self._forwarded)
         if serving:
             port.enter(self.tenant)
             self._entered = True

@@ -123,7 +123,7 @@ async def test_lines_are_written_in_batches_by_another_thread(monkeypatch: pytes
     written: list[tuple[str, bytes]] = []
     log = AccessLog(AccessPolicy(), write=lambda data: written.append((threading.current_thread().name, data)))
     log.note(record(request_id="a"))
-    log.note(record(request_id="b\n"))
+    log.note(record(request_id="b\n", tenant="\udcff"))
     assert written == []
     log.close()
     ((thread, data),) = written

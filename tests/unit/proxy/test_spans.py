@@ -25,13 +25,13 @@ from epd.proxy.spans import READ_BYTES, TellingExporter, Tracing, make_provider
     ],
 )
 def test_the_model_that_a_text_asks_for(body: bytes, model: str | None) -> None:
-    span = Tracing(TracerProvider(sampler=ALWAYS_ON)).begin("POST", "/v1/completions", {})
+    span = Tracing(TracerProvider(sampler=ALWAYS_ON)).begin("POST", "/v1/completions", "/v1/completions", {})
     assert span.asks(ParsedRequest((body,))) == model
 
 
 def test_what_is_not_sampled_is_passed_on_as_such_and_not_read() -> None:
     headers = {"tracestate": "of=nobody", "authorization": "k"}
-    span = Tracing(TracerProvider(sampler=ALWAYS_OFF)).begin("POST", "/v1/completions", headers)
+    span = Tracing(TracerProvider(sampler=ALWAYS_OFF)).begin("POST", "/v1/completions", "/v1/completions", headers)
     assert span.asks(ParsedRequest((b'{"model":"tiny"}',))) is None
     assert headers == {"authorization": "k", "traceparent": headers["traceparent"]}
     _, trace, _, bits = headers["traceparent"].split("-")
