@@ -15,6 +15,7 @@ from epd.proxy.settings import EncoderFailurePolicy, Limits
 from epd.proxy.stored import new_id
 from epd.proxy.transport import Call, Cause
 from unit.proxy.engines import (
+    HANG,
     Bench,
     Engines,
     Scripted,
@@ -90,6 +91,18 @@ async def test_its_place_is_taken_while_items_are_encoded() -> None:
     assert sorted([b.load["d0"], b.load["d1"]]) == [0, 1]
     engines.gate.set()
     await tasks[1]
+    assert b.load.counts() == {}
+
+
+async def test_encoded_items_are_no_demand_any_more() -> None:
+    b, engines = pushing(E0, D0, scripts={"d0": [HANG]})
+    task = asyncio.create_task(b.exchange.answer(arrival("AAAA")))
+    await until_called(engines, 1)
+    assert b.value("epd_proxy_encode_demand", role="encode") == 1
+    await until_called(engines, 2)
+    assert b.value("epd_proxy_encode_demand", role="encode") == 0
+    task.cancel()
+    await settle()
     assert b.load.counts() == {}
 
 
