@@ -109,7 +109,7 @@ class Encoding:
         A cancelled call leaves primers alone that other requests wait for, and breaks off the rest.
         """
         work = _Work(order, hint_keys(order.pairing, order.request) if self._hinting else _NO_HINTS)
-        known = self._known(work)
+        known = self._known(work) if work.hint_keys else {}
         mine: dict[_Key, MediaItem] = {}
         joined: dict[_Key, tuple[MediaItem, _Flight]] = {}
         authorization = order.headers.get("authorization", "")
@@ -246,6 +246,7 @@ class Encoding:
     def _land(self, flight: _Flight, result: Result | None, error: BaseException | None) -> None:
         """Nobody can join any more, and all who wait need no longer."""
         flight.landed, flight.result, flight.error = True, result, error
+        flight.primer.landed()
         self._load.end(flight.primer.encoder.name, len(flight.primer.items))
         self._forget(flight)
         # who waits goes on within this very call

@@ -65,6 +65,10 @@ class EncodeOrder:
     consumer: str = ""
 
 
+def _nothing() -> None:
+    """What cancels what is not on its way."""
+
+
 @dataclass(slots=True, eq=False)
 class Primer:
     """Items for one call to `encoder`, for whose load they count from the moment it is chosen."""
@@ -73,10 +77,14 @@ class Primer:
     items: Sequence[MediaItem]
     encoder: Member
     call_id: str
-    cancel: Callable[[], None] = field(init=False)
-    """Breaks off what it waits for."""
+    cancel: Callable[[], None] = _nothing
+    """Breaks off what it waits for, while it is on its way."""
     late: bool = False
     """Whether that is because an attempt took too long."""
+
+    def landed(self) -> None:
+        """It is on its way no more: without this, its media would live on with it in a cycle of references."""
+        self.cancel = _nothing
 
     def break_off(self) -> None:
         """Nobody wants it any more."""

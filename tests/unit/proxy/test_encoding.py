@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
 
@@ -16,7 +17,7 @@ from epd.proxy.health import Health
 from epd.proxy.hints import Hints, hint_keys
 from epd.proxy.media import MediaItem, MediaPolicy
 from epd.proxy.prefill import Arrival
-from epd.proxy.primers import Encoded, EncodeFailure, EncodeOrder
+from epd.proxy.primers import Encoded, EncodeFailure, EncodeOrder, Primer
 from epd.proxy.requests import CHAT_PATH, ParsedRequest, parse_chat
 from epd.proxy.requests import primer_body as body_of_primer
 from epd.proxy.rotation import Rotation
@@ -432,3 +433,18 @@ async def test_a_second_try_counts_for_the_encoder_that_makes_it() -> None:
     task.cancel()
     await settle()
     assert b.load.counts() == {"e1": 5}
+
+
+async def test_media_that_were_encoded_live_in_no_cycle_of_references() -> None:
+    b = bench(E0, E1, scripts={"e0": [HANG, document({}, 500)]})
+    work = encoding(b, 0.02)
+    gc.collect()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        for _ in range(2):
+            await work.encode(order(arrival("AAAA")))
+        gc.collect()
+        assert [each for each in gc.garbage if isinstance(each, (Primer, ParsedRequest, MediaItem))] == []
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
