@@ -21,7 +21,7 @@ from protocol.proxy.test_process import running, servers
 
 WALL_CLOCK = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
 TELLING_THE_TIME = {"access_log", "admin", "framing", "record"}
-"""Modules that say what time it is (log records, the topology, the Date of answers, spans), and decide nothing by it."""
+"""Modules that say what time it is (logs, the topology, the Date of answers, spans), and decide nothing by it."""
 PAUSE_SECONDS = 2.5
 """More than each limit of the test below, in seconds: 1 for an encoder and for the silence of a stream."""
 
