@@ -24,6 +24,9 @@ from epd.proxy.transport import Answer, Body, Call, Cause, Reply, Sink, Transpor
 EVENT_STREAM: Final = "text/event-stream"
 _PASSED_ON: Final = ("content-type", "content-encoding", "retry-after", "cache-control")
 """Headers of an engine that mean something to a client; the others belong to its connection or to vLLM's insides."""
+LATE_SECONDS: Final = 0.1
+"""A timer is late by milliseconds; by more only where the process has stood still, alone or with its machine. What an
+engine sent meanwhile may not have been read yet, so that was not its silence."""
 NOBODY: Final = frozenset[str]()
 UNSEEN: Final = frozenset({Cause.REFUSED, Cause.LOCAL})
 """Causes that say that the engine has seen nothing of the request."""
@@ -214,7 +217,7 @@ class EngineStream:
 
     def _check(self) -> None:
         now = time.monotonic()
-        if self._paused:
+        if self._paused or now > self._last + self._idle_seconds + LATE_SECONDS:
             self._last = now
         if now < min(self._last + self._idle_seconds, self._deadline):
             self._arm(now)

@@ -250,6 +250,19 @@ async def test_an_engine_that_is_paused_is_not_silent(clock: Clock) -> None:
     assert broke.cause is Cause.TIMEOUT
 
 
+async def test_while_the_process_stands_still_no_engine_is_silent(clock: Clock) -> None:
+    stream, sink = open_stream(streamed(None), idle=10), Recorder()
+    stream.relay(sink)
+    clock.passes(25, stream)
+    assert not sink.over.done()
+    clock.passes(9, stream)
+    assert not sink.over.done()
+    clock.passes(1, stream)
+    broke = sink.over.result()
+    assert broke is not None
+    assert broke.cause is Cause.TIMEOUT
+
+
 async def test_a_paused_stream_still_has_a_deadline() -> None:
     stream, sink = open_stream(streamed(None), seconds=0.02), Recorder()
     stream.relay(sink)
