@@ -64,17 +64,14 @@ class Admission:
         self.waiting += 1
         self._load.on_end = self._let_in
         begun = time.monotonic()
+        timer = asyncio.get_running_loop().call_later(self._seconds, _give_up, waiter, self._seconds)
         try:
-            async with asyncio.timeout(self._seconds):
-                member = await waiter.placed
-        except BaseException as error:
+            member = await waiter.placed
+        except BaseException:
             self._leave(client, waiter)
-            if isinstance(error, TimeoutError):
-                raise UnavailableError(
-                    f"no engine had room for the request within {self._seconds:g} s", code="queue_timeout"
-                ) from None
             raise
         finally:
+            timer.cancel()
             self._metrics.queued(time.monotonic() - begun)
         if member is not None:
             self._load.withdraw(member.name)
@@ -93,9 +90,10 @@ class Admission:
         return await self.wait(f"{client}\0{engine.name}", choose)
 
     def _leave(self, client: str, waiter: _Waiter) -> None:
-        if waiter.placed.done() and not waiter.placed.cancelled():
+        placed = waiter.placed
+        if placed.done() and not placed.cancelled() and placed.exception() is None:
             # it was let in at the same moment: the place is the next one's
-            if (member := waiter.placed.result()) is not None:
+            if (member := placed.result()) is not None:
                 self._load.end(member.name)
             return
         self._queues[client].remove(waiter)
@@ -134,6 +132,12 @@ class Admission:
         for client, queue in list(self._queues.items()):
             while (waiter := _first(queue)) and waiter.choose(False) is None:
                 self._place(client, waiter, None)
+
+
+def _give_up(waiter: _Waiter, seconds: float) -> None:
+    if not waiter.placed.done():
+        late = UnavailableError(f"no engine had room for the request within {seconds:g} s", code="queue_timeout")
+        waiter.placed.set_exception(late)
 
 
 def _first(queue: deque[_Waiter]) -> _Waiter | None:

@@ -5,10 +5,10 @@ Knows nothing of HTTP; `upstream.py` does.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from epd.proxy.course import Signal
 from epd.proxy.transport import Cause, Sink, TransportError
 
 WAITING_BYTES: Final = 256 * 1024
@@ -45,7 +45,7 @@ class EngineAnswer:
         "status",
     )
 
-    def __init__(self, connection: Carrier, arrived: asyncio.Future[None]) -> None:
+    def __init__(self, connection: Carrier, arrived: Signal) -> None:
         self.status = 0
         self.headers: Mapping[str, str] = {}
         self.arrived = arrived
@@ -55,7 +55,7 @@ class EngineAnswer:
         self._size = 0
         self._held_back = False
         self._sink: Sink | None = None
-        self._reader: asyncio.Future[None] | None = None
+        self._reader: Signal | None = None
         self._error: TransportError | None = None
         self._closed = False
 
@@ -64,7 +64,7 @@ class EngineAnswer:
         if self._error is not None:
             raise self._error
         if self._connection is not None:
-            self._reader = asyncio.get_running_loop().create_future()
+            self._reader = Signal(self.arrived.get_loop())
             self._let_go()
             await self._reader
         return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)

@@ -241,6 +241,9 @@ class RequestTimeoutError(ProxyError):
     type = "server_error"
     code = "request_timeout"
 
+    def __init__(self, message: str = "the request took longer than spec.proxy.timeouts.request") -> None:
+        super().__init__(message)
+
 
 class UnsupportedVersionError(ProxyError):
     """The request is of another version of HTTP than 1.1 and 1.0."""

@@ -5,9 +5,10 @@ Written against `transport.py`, so it runs without sockets. Never reads pods or 
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Coroutine, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from epd.api.names import Role
 from epd.proxy.adapters import Adapters
@@ -107,8 +108,9 @@ class Exchange:
         previous = arrival.request.previous_response_id
         maker = None if previous is None else made_by(previous, self._rotation.answering(), arrival.tenant)
         if self._encodes and arrival.request.items:
-            return await self._hold(arrival, self._answer_media(arrival, maker))
-        return await self._hold(arrival, self._answer_text(arrival, maker))
+            # in a Task: primers have asyncio's timeouts
+            return await asyncio.create_task(self._answer_in_time(arrival, maker))
+        return await self._answer_text(arrival, maker)
 
     async def stored(self, arrival: Arrival, response_id: str) -> Reply:
         """Have the engine that made a response answer what is asked of it. Raises ProxyError.
@@ -117,24 +119,24 @@ class Exchange:
         room may be waiting for just that to be cancelled.
         """
         maker = made_by(response_id, self._rotation.answering(), arrival.tenant)
-        return await self._hold(arrival, self._answer_by(arrival, maker))
+        return await self._answer_by(arrival, maker)
 
     async def models(self, *, headers: Mapping[str, str], client: str = "") -> Reply:
         """Answer `GET /v1/models` with what a prefill-side engine says; `client` waits its turn. Raises ProxyError."""
         first = await self._choose(MODELS_KEY, client, None)
         if first is None:
             raise _no_engine()
-        return await self._models.ask(first, headers)
+        return await asyncio.create_task(self._models.ask(first, headers))
 
     def can_answer(self) -> bool:
         """Whether a text request would find an engine now."""
         return self._rotation.serves()
 
-    async def _hold(self, arrival: Arrival, work: Coroutine[Any, Any, Reply]) -> Reply:
+    async def _answer_in_time(self, arrival: Arrival, maker: Member | None) -> Reply:
         try:
-            return await self._deadlines.hold(arrival.deadline, work)
+            return await self._deadlines.hold(arrival.deadline, self._answer_media(arrival, maker))
         except TimeoutError:
-            raise RequestTimeoutError("the request took longer than spec.proxy.timeouts.request") from None
+            raise RequestTimeoutError from None
 
     async def _answer_text(self, arrival: Arrival, maker: Member | None) -> Reply:
         """Answer what has no media, or media of which the prefill side takes care. Only `maker` can, if given."""

@@ -14,12 +14,14 @@ from typing import Final, cast
 
 from epd.proxy.alarm import Alarm
 from epd.proxy.closing import Closing
+from epd.proxy.course import Course
 from epd.proxy.errors import ProxyError, RequestTimeoutError, SlowRequestError
 from epd.proxy.framing import CONTINUE
 from epd.proxy.handler import Handler, Turn
 from epd.proxy.head import Head
 from epd.proxy.reader import RequestReader
 from epd.proxy.sending import ReplySender
+from epd.proxy.transport import Reply
 
 log = logging.getLogger(__name__)
 
@@ -71,14 +73,16 @@ class Connection(asyncio.Protocol):
             "_close",
             "_closing",
             "_consuming",
+            "_course",
             "_eof",
             "_expects",
             "_handler",
+            "_late",
             "_loop",
             "_on_lost",
             "_on_made",
         ),
-        *("_paused", "_probe", "_quit", "_reader", "_rest", "_sender", "_stage", "_task", "_transport", "_turn"),
+        *("_paused", "_probe", "_quit", "_reader", "_rest", "_sender", "_stage", "_transport", "_turn"),
     )
     _transport: asyncio.Transport
     _sender: ReplySender
@@ -97,7 +101,10 @@ class Connection(asyncio.Protocol):
         self._consuming = self._paused = self._eof = self._close = self._expects = False
         self._closing: Closing | None = None
         self._turn: Turn | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._course: Course[Reply] | None = None
+        """What makes the reply to the turn, while it does."""
+        self._late = False
+        """Whether the turn's time is over."""
         self._quit = False
         """Whether it was this side that broke off."""
         self._alarm = Alarm(self._loop, self._look)
@@ -152,9 +159,9 @@ class Connection(asyncio.Protocol):
         if self._probe is not None:
             self._probe.cancel()
         self._rest = b""
-        if self._task is not None:
+        if self._course is not None:
             # the turn ends when it has let go of everything
-            self._task.cancel()
+            self._course.cancel()
         else:
             self._sender.let_go()
             self._end_turn(left=not (self._quit or self._sender.broken))
@@ -253,9 +260,9 @@ class Connection(asyncio.Protocol):
             self._next()
             return
         self._stage = _BUSY
-        self._alarm.set(self._turn.deadline + GRACE_SECONDS)
-        self._task = self._loop.create_task(self._answer(self._turn))
-        self._task.add_done_callback(self._answered)
+        self._alarm.set(self._turn.deadline)
+        self._course = Course(self._turn.answer(), self._answered)
+        self._course.begin()
 
     def _head_goes_on(self) -> None:
         due = time.monotonic() + HEAD_SECONDS
@@ -263,32 +270,31 @@ class Connection(asyncio.Protocol):
         if not self._reader.in_body and due < self._alarm.due:
             self._alarm.set(due)
 
-    async def _answer(self, turn: Turn) -> None:
+    def _answered(self, reply: Reply | None, error: BaseException | None) -> None:
+        """The turn's answer is there, or its course was cancelled."""
+        self._course = None
+        turn = self._turn
+        if turn is None or self._stage is not _BUSY:
+            # the client left while the reply was on its way here
+            if reply is not None and reply.stream is not None:
+                reply.stream.close()
+            self._end_turn(left=not self._quit)
+            return
+        if self._late and isinstance(error, asyncio.CancelledError):
+            reply = turn.refuse(RequestTimeoutError())
         try:
-            reply = await turn.answer()
-        finally:
-            self._task = None
-        if self._stage is _BUSY:
+            if reply is None:
+                raise error or TypeError("no reply")
             self._close = self._closes(turn)
             # HTTP/1.0 has no chunks: its streams end with the connection, which never persists
-            chunked = turn.head.minor == 1
-            self._sender.send(reply, bodiless=turn.head.method == "HEAD", chunked=chunked, close=self._close)
-        elif reply.stream is not None:
-            # the client left while the reply was on its way here
-            reply.stream.close()
-
-    def _answered(self, task: asyncio.Task[None]) -> None:
-        """Its Task is over. One that is cancelled before its first step has run nothing of `_answer`."""
-        if self._task is task:
-            self._task = None
-        if self._stage is not _CLOSED:
-            if task.cancelled():
-                self.abort()
-            elif (error := task.exception()) is not None:
-                log.error("a reply could not be sent", exc_info=error)
-                self.abort()
-        elif self._task is None:
-            self._end_turn(left=not self._quit)
+            self._sender.send(
+                reply, bodiless=turn.head.method == "HEAD", chunked=turn.head.minor == 1, close=self._close
+            )
+        except asyncio.CancelledError:
+            self.abort()
+        except Exception:
+            log.exception("a reply could not be sent")
+            self.abort()
 
     def _refuse(self, error: ProxyError, *, in_step: bool = True) -> None:
         """Answer before the request is whole. `in_step`: it is known where the next one begins."""
@@ -311,7 +317,7 @@ class Connection(asyncio.Protocol):
         self._end_turn(left=False)
         if self._close:
             # the client has as long to read the rest as it had to read all
-            self._linger(whole=True, until=self._alarm.due)
+            self._linger(whole=True, until=self._alarm.due + GRACE_SECONDS)
         else:
             self._next()
 
@@ -374,6 +380,11 @@ class Connection(asyncio.Protocol):
             due = self._closing.look(now)
             if due is not None:
                 self._alarm.set(due)
+        elif self._stage is _BUSY and turn is not None and now < turn.deadline + GRACE_SECONDS:
+            self._alarm.set(turn.deadline + GRACE_SECONDS)
+            if self._course is not None:
+                self._late = True
+                self._course.cancel()
         elif self._stage is _BUSY or not self._sender.writable or (self._reader.in_body and turn is None):
             # a client that does not read, or send what it announced, must not keep its place for ever
             self.abort()

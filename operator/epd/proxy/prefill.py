@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+from epd.proxy.course import Signal
 from epd.proxy.pods import Member
 from epd.proxy.record import Trail
 from epd.proxy.requests import ParsedRequest
@@ -90,7 +91,7 @@ class HeadSink:
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
-        self._decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._decided = Signal(asyncio.get_running_loop())
         self.head = StreamHead()
 
     async def decided(self) -> StreamHead:
@@ -101,10 +102,12 @@ class HeadSink:
 
     def write(self, data: bytes) -> None:
         """Look for the verdict."""
-        if self.head.feed(data) is not Verdict.PENDING:
-            self._decide()
+        verdict = self.head.feed(data)
         if len(self.head.held) > HEAD_LIMIT_BYTES:
             self._answer.pause()
+        if verdict is not Verdict.PENDING:
+            # last: the successor takes over within this call
+            self._decide()
 
     def end(self) -> None:
         """A stream without content is passed on as it is."""

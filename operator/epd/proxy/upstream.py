@@ -13,6 +13,7 @@ from typing import Final, cast
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from epd.proxy.answers import EngineAnswer
+from epd.proxy.course import Signal
 from epd.proxy.transport import Body, Buffer, Cause, TransportError
 
 HEAD_BYTES: Final = 64 * 1024
@@ -37,6 +38,12 @@ class _Stage(Enum):
     COMPLETE = auto()
 
 
+# found several times per read, and in Python 3.11 a member is found through its class ten times slower
+_HEAD: Final = _Stage.HEAD
+_BODY: Final = _Stage.BODY
+_COMPLETE: Final = _Stage.COMPLETE
+
+
 class EngineConnection(asyncio.Protocol):
     """Carries one request at a time.
 
@@ -58,7 +65,7 @@ class EngineConnection(asyncio.Protocol):
         self._lost = False
         self._parser = HttpResponseParser(self)
         self._answer: EngineAnswer | None = None
-        self._stage = _Stage.HEAD
+        self._stage: _Stage = _HEAD
         self._headers: dict[str, str] = {}
         self._bodyless = False
         self._keep = False
@@ -77,8 +84,8 @@ class EngineConnection(asyncio.Protocol):
 
     def ask(self, head: bytes, body: Body, size: int, *, bodyless: bool = False) -> EngineAnswer:
         """Send a request whose body has `size` bytes. The answer to a `bodyless` one ends with its head (HEAD)."""
-        answer = self._answer = EngineAnswer(self, self._loop.create_future())
-        self._stage = _Stage.HEAD
+        answer = self._answer = EngineAnswer(self, Signal(self._loop))
+        self._stage = _HEAD
         self._headers = {}
         self._bodyless = bodyless
         self._head = self._overhead = 0
@@ -131,27 +138,23 @@ class EngineConnection(asyncio.Protocol):
             self.abort()
             return
         self.heard = True
-        defect = None
-        try:
-            self._parser.feed_data(data)
-        except (HttpParserError, HttpParserUpgrade) as error:
-            defect = error
-        if self._stage is _Stage.HEAD:
-            self._overhead += len(data)
-        elif not answer.arrived.done():
-            answer.arrived.set_result(None)
+        defect = self._parse(data)
+        arrives = self._stage is not _HEAD and not answer.arrived.done()
         if self._parts:
             body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
             self._parts.clear()
             self._overhead = 0
             answer.push(body)
-        elif self._stage is _Stage.BODY:
+        elif self._stage is not _COMPLETE:
             self._overhead += len(data)
         if self._answer is not answer:
             return  # closed by who got the bytes
-        if self._stage is _Stage.COMPLETE:
+        if self._stage is _COMPLETE:
             self._finish(answer, reusable=defect is None)
-        elif defect is not None or self._overhead > OVERHEAD_BYTES:
+        if arrives:
+            # who waits goes on within this call, perhaps with another request over this connection
+            answer.arrived.set_result(None)
+        if self._answer is answer and (defect is not None or self._overhead > OVERHEAD_BYTES):
             self.break_off(TransportError(Cause.PROTOCOL, f"no HTTP/1.1: {defect or 'a head without end'}"))
 
     def eof_received(self) -> None:
@@ -178,12 +181,12 @@ class EngineConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """Notice bytes after the end of an answer, which belong to nobody."""
-        if self._stage is _Stage.COMPLETE:
+        if self._stage is _COMPLETE:
             self._keep = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header. Trailers are dropped."""
-        if self._stage is not _Stage.HEAD or self._answer is None:
+        if self._stage is not _HEAD or self._answer is None:
             return
         self._head += len(name) + len(value) + HEADER_SIGNS
         if self._head > HEAD_BYTES:
@@ -193,7 +196,7 @@ class EngineConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """Keep the status; an interim answer (1xx) is none."""
-        if self._stage is not _Stage.HEAD or self._answer is None:
+        if self._stage is not _HEAD or self._answer is None:
             return
         status = self._parser.get_status_code()
         if status < 200:
@@ -201,22 +204,30 @@ class EngineConnection(asyncio.Protocol):
             return
         self._answer.status = status
         self._answer.headers = self._headers
-        self._stage = _Stage.COMPLETE if self._bodyless else _Stage.BODY
+        self._stage = _COMPLETE if self._bodyless else _BODY
         # the parser takes what follows a HEAD's answer for its body, so it can't go on with another
         self._keep = False
 
     def on_body(self, data: bytes) -> None:
         """Keep a piece of the body until all of this read is parsed."""
-        if self._stage is _Stage.BODY:
+        if self._stage is _BODY:
             self._parts.append(data)
 
     def on_message_complete(self) -> None:
         """Note the end; the parser knows only now whether the connection may be kept."""
-        if self._stage is _Stage.BODY:
-            self._stage = _Stage.COMPLETE
+        if self._stage is _BODY:
+            self._stage = _COMPLETE
             self._keep = self._parser.should_keep_alive()
 
     # ours
+
+    def _parse(self, data: bytes) -> Exception | None:
+        """Parse, and return what is wrong with it."""
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            return error
+        return None
 
     def _finish(self, answer: EngineAnswer, *, reusable: bool) -> None:
         self._answer = None
@@ -232,7 +243,7 @@ class EngineConnection(asyncio.Protocol):
         answer = self._answer
         if answer is None:
             return
-        if exc is None and self._stage is _Stage.BODY and _ends_with_connection(answer):
+        if exc is None and self._stage is _BODY and _ends_with_connection(answer):
             self._finish(answer, reusable=False)
         else:
             error = TransportError(Cause.DISCONNECTED, str(exc or "the engine closed the connection"))

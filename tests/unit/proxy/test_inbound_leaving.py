@@ -24,15 +24,6 @@ async def test_a_client_that_leaves_cancels_the_task() -> None:
     assert (turn.cancelled, turn.ends, wire.lost) == (True, [True], [wire.connection])
 
 
-async def test_a_client_that_leaves_before_the_task_begins_ends_the_turn() -> None:
-    recorder = Recorder()
-    wire = Wire(recorder)
-    wire.receive(post())
-    wire.close()
-    await settle()
-    assert (recorder.answered, recorder.turns[0].ends) == ([], [True])
-
-
 @pytest.mark.parametrize("fault", ["answer", "send", "cancelled"])
 async def test_a_reply_that_cannot_be_sent_breaks_off(fault: str, caplog: pytest.LogCaptureFixture) -> None:
     class Faulty(Stream):
