@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from epd.proxy.course import Signal
-from epd.proxy.transport import Cause, Sink, TransportError
+from epd.proxy.transport import Cause, Sink, TakeChunk, TransportError
 
 WAITING_BYTES: Final = 256 * 1024
 """How much of an answer waits in memory for somebody to take it, before the connection is paused: one read's worth."""
@@ -43,6 +43,7 @@ class EngineAnswer:
         "arrived",
         "headers",
         "status",
+        "take_chunk",
     )
 
     def __init__(self, connection: Carrier, arrived: Signal) -> None:
@@ -58,6 +59,8 @@ class EngineAnswer:
         self._reader: Signal | None = None
         self._error: TransportError | None = None
         self._closed = False
+        self.take_chunk: TakeChunk | None = None
+        """Who takes what comes as one whole chunk, where the sink can."""
 
     async def read(self) -> bytes:
         """Read the whole body."""
@@ -72,6 +75,7 @@ class EngineAnswer:
     def relay(self, sink: Sink) -> None:
         """Push what has come and all that comes into `sink`."""
         self._sink = sink
+        self.take_chunk = getattr(sink, "write_chunk", None)
         if self._parts:
             data = b"".join(self._parts)
             self._parts.clear()
@@ -100,7 +104,7 @@ class EngineAnswer:
     def close(self) -> None:
         """Break the connection unless the answer is complete."""
         self._closed = True
-        self._sink = None
+        self._sink = self.take_chunk = None
         if self._connection is not None:
             self._connection.abort()
             self.fail(TransportError(Cause.DISCONNECTED, "the answer was closed before it was complete"))

@@ -23,7 +23,7 @@ REFUSALS_OF_METADATA: Final = frozenset({400, 422})
 """How an engine refuses a body that makes no sense to it, be it for the metadata or for what the client wrote."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """The last attempt, if there was an engine; `alone` says that there was no second one.
 

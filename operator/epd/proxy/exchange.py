@@ -142,7 +142,8 @@ class Exchange:
         """Answer what has no media, or media of which the prefill side takes care. Only `maker` can, if given."""
         if maker is not None:
             return await self._answer_by(arrival, await self._room_at(maker, arrival))
-        target = await self._choose(arrival.key, arrival.client, None)
+        key = arrival.key
+        target = self._rotation.prefill(key, bounded=True) or await self._choose(key, arrival.client, None)
         outcome = await self._attempts.ask(arrival, target, None)
         return self._finish(outcome, arrival, NOTHING, None)
 
@@ -262,7 +263,8 @@ class Exchange:
         headers["x-epd-encode"] = "fallback" if fallback else "encoded" if primed.encoders else "none"
         if member.model_version:
             headers["x-epd-model-version"] = member.model_version
-        headers.update(primed.headers())
+        if primed is not NOTHING:
+            headers.update(primed.headers())
         if attempt.reply.stream is not None:
             arrival.trail.first_token = time.monotonic() - arrival.arrived
             self._metrics.first_token(arrival.trail.first_token)

@@ -5,6 +5,7 @@ Pure. Never decides what a reply says or whether the connection stays open.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from email.utils import formatdate
@@ -19,16 +20,19 @@ SERVER: Final = "epd-proxy"
 
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 _NO_CONTENT: Final = frozenset({204, 304})
+_CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
+"""Without an extension, as servers write it."""
 _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
 
 
 def reply_head(status: int, headers: Mapping[str, str], *, length: int | None, chunked: bool, close: bool) -> bytes:
     """Write the head of a reply whose body has `length` bytes, or comes in chunks, or ends with the connection."""
-    parts = [_STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n"]
-    for name, value in headers.items():
+    values = "".join(headers.values())
+    if not (values.isascii() and values.isprintable()):
         # engines name identifiers, and those stand in headers: no CR LF of theirs may begin a field of its own
-        clean = value if value.isascii() and value.isprintable() else quote(value, safe=_PRINTABLE, errors="replace")
-        parts.append(f"{name}: {clean}\r\n")
+        headers = {name: quote(value, safe=_PRINTABLE, errors="replace") for name, value in headers.items()}
+    parts = [_STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n"]
+    parts += [f"{name}: {value}\r\n" for name, value in headers.items()]
     if chunked:
         parts.append("transfer-encoding: chunked\r\n")
     elif length is not None and status not in _NO_CONTENT:
@@ -41,6 +45,15 @@ def reply_head(status: int, headers: Mapping[str, str], *, length: int | None, c
 def chunk(data: bytes) -> bytes:
     """Write `data`, which is not empty, as one chunk."""
     return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def begin_of_chunk(data: bytes) -> int:
+    """Where the content begins, if `data` is one whole chunk with content and nothing else; else 0."""
+    size = _CHUNK_SIZE.match(data)
+    if size is None or data[-2:] != b"\r\n":
+        return 0
+    start = size.end()
+    return start if 0 < len(data) - start - 2 == int(size[1], 16) else 0
 
 
 @lru_cache(maxsize=1)

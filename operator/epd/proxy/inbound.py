@@ -232,7 +232,8 @@ class Connection(asyncio.Protocol):
         except ProxyError as error:
             self._refuse(error)
             return
-        if head.length != 0:
+        if head.length != 0 and not (more and head.length):
+            # else the first of it is read at once, and says how long the rest may take
             self._alarm.set(min(turn.deadline, time.monotonic() + BODY_SECONDS))
             if self._expects:
                 self._expects = False

@@ -90,6 +90,14 @@ class ReplySender:
             framed, self._prefix = self._prefix + framed, b""
         self._transport.write(framed)
 
+    def write_chunk(self, framed: bytes, start: int) -> None:
+        """Send the next bytes of the stream, which came as a chunk: as they are, if they may."""
+        if self._chunked and not self._prefix:
+            self.streamed += len(framed) - start - len(b"\r\n")
+            self._transport.write(framed)
+        else:
+            self.write(framed[start:-2])
+
     def end(self) -> None:
         """The stream is complete."""
         self._flush_prefix(LAST_CHUNK if self._chunked else b"")

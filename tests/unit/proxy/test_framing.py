@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from epd.proxy.framing import chunk, reply_head
+from epd.proxy.framing import begin_of_chunk, chunk, reply_head
 
 
 def head(status: int = 200, headers: dict[str, str] | None = None, **framing: object) -> list[str]:
@@ -38,3 +38,26 @@ def test_no_value_can_begin_a_field(value: str, written: str) -> None:
 
 def test_chunks() -> None:
     assert chunk(b"x" * 26) == b"1a\r\n" + b"x" * 26 + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "start"),
+    [
+        (b"1\r\nx\r\n", 3),
+        (b"00a\r\n0123456789\r\n", 5),
+        (b"A\r\n01234567\r\n\r\n", 3),
+        (b"0\r\n\r\n", 0),
+        (b"2\r\nx\r\n", 0),
+        (b"1\r\nxy\r\n", 0),
+        (b"1\r\nx\r\n1\r\ny\r\n", 0),
+        (b"1;a=b\r\nx\r\n", 0),
+        (b"+1\r\nx\r\n", 0),
+        (b"0x1\r\nx\r\n", 0),
+        (b" 1\r\nx\r\n", 0),
+        (b"1\r\nx\n\r", 0),
+        (b"1\r\nx", 0),
+        (b"\r\n", 0),
+    ],
+)
+def test_what_is_one_chunk(data: bytes, start: int) -> None:
+    assert begin_of_chunk(data) == start

@@ -5,13 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from epd.proxy import prefill
 from epd.proxy.pool import HttpTransport
 from epd.proxy.prefill import Attempt, EngineStream, PrefillSide
 from epd.proxy.routing import InFlight
 from epd.proxy.stream import EVENT_LIMIT_BYTES, HEAD_LIMIT_BYTES, StreamHead
-from epd.proxy.transport import Call, Cause, TransportError
+from epd.proxy.transport import Answer, Call, Cause, TransportError
 from unit.proxy.engines import (
     CONTENT,
     JSON,
@@ -26,7 +28,8 @@ from unit.proxy.engines import (
     member,
     streamed,
 )
-from unit.proxy.rawengine import Peer, Recorder, raw_engine
+from unit.proxy.rawengine import CHUNKED, Peer, Recorder, raw_engine
+from unit.proxy.wires import Line
 
 D0 = member("d0")
 LAST = b'data: {"choices":[],"kv_transfer_params":{}}\n\n'
@@ -54,7 +57,7 @@ async def relayed(attempt: Attempt) -> tuple[bytes, Cause | None]:
 
 
 def open_stream(
-    answer: Scripted, *, head: bytes = b"", idle: float = 60, seconds: float = 60, closed: list[int] | None = None
+    answer: Answer, *, head: bytes = b"", idle: float = 60, seconds: float = 60, closed: list[int] | None = None
 ) -> EngineStream:
     return EngineStream(
         answer=answer,
@@ -326,3 +329,62 @@ async def test_a_stream_over_a_connection_loses_nothing_before_and_after_its_rel
         for _ in range(100):
             await asyncio.sleep(0)
         assert await relayed(outcome) == (b"".join(events), None)
+
+
+class ChunkRecorder(Recorder):
+    """A sink that takes chunks as they came, and keeps those."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chunks: list[bytes] = []
+
+    def write_chunk(self, framed: bytes, start: int) -> None:
+        content = framed[start:-2]
+        assert framed == b"%x\r\n%b\r\n" % (len(content), content)
+        self.chunks.append(content)
+        self.write(content)
+
+
+def relayed_over_a_wire(pieces: list[bytes]) -> ChunkRecorder:
+    line = Line()
+    answer = line.ask()
+    line.hear(CHUNKED)
+    stream, sink = open_stream(answer), ChunkRecorder()
+    stream.relay(sink)
+    line.hear(*pieces)
+    stream.close()
+    return sink
+
+
+def chunks(*contents: bytes) -> list[bytes]:
+    return [b"%x\r\n%b\r\n" % (len(content), content) for content in contents]
+
+
+async def test_an_event_that_comes_as_a_chunk_passes_as_it_is() -> None:
+    sink = relayed_over_a_wire([*chunks(ROLE_CHUNK, CONTENT, DONE), b"0\r\n\r\n"])
+    # the first is behind the head, of which the parser can't say that nothing follows
+    assert (bytes(sink.body), sink.chunks) == (ROLE_CHUNK + CONTENT + DONE, [CONTENT, DONE])
+    assert sink.over.result() is None
+
+
+async def test_a_chunk_passes_only_if_nothing_is_to_be_done() -> None:
+    first, second = CONTENT[:9], CONTENT[9:]
+    sink = relayed_over_a_wire([*chunks(CONTENT, first, second, LAST, CONTENT), b"0\r\n\r\n"])
+    assert (bytes(sink.body), sink.chunks) == (CONTENT + CONTENT + STRIPPED + CONTENT, [CONTENT])
+
+
+@given(
+    st.lists(st.sampled_from([CONTENT, ROLE_CHUNK, LAST, CONTENT[:9], CONTENT[9:], CONTENT * 3, b"\n"]), max_size=12),
+    st.lists(st.integers(1, 400), max_size=12),
+)
+async def test_however_a_stream_is_cut_its_client_gets_the_same(contents: list[bytes], cuts: list[int]) -> None:
+    sent = b"".join([*chunks(*contents), b"0\r\n\r\n"])
+    at, pieces = 0, list[bytes]()
+    for cut in cuts:
+        pieces.append(sent[at : at + cut])
+        at += cut
+    pieces = [piece for piece in [*pieces, sent[at:]] if piece]
+    by_chunk = [*chunks(*contents), b"0\r\n\r\n"]
+    whole = relayed_over_a_wire([sent])
+    for sink in (relayed_over_a_wire(pieces), relayed_over_a_wire(by_chunk)):
+        assert (bytes(sink.body), sink.over.result()) == (bytes(whole.body), None)
