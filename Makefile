@@ -57,7 +57,7 @@ LOCK := uv pip compile --quiet --upgrade --generate-hashes --no-header --no-emit
 lock: $(VENV)/.synced ## Resolve requirements/*.txt anew
 	$(LOCK) pyproject.toml -o requirements/runtime.txt
 	$(LOCK) --extra dev -c requirements/runtime.txt pyproject.toml -o requirements/dev.txt
-	printf 'hatchling\npip\n' | $(LOCK) - -o requirements/build.txt
+	printf 'hatchling\nhatch-mypyc\npip\n' | $(LOCK) -c requirements/dev.txt - -o requirements/build.txt
 	$(CLUSTER) engine --lock
 
 SEEDS := 1000000
@@ -84,4 +84,4 @@ ARGS :=
 
 .PHONY: bench-proxy
 bench-proxy: $(VENV)/.synced ## The proxy beside a relay and its peers; fails on a missed gate (ARGS=--quick: three gates)
-	@$(PYTHON) benchmarks/proxy $(ARGS)
+	@PYTHONPATH=tests $(PYTHON) benchmarks/proxy $(ARGS)

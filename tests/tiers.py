@@ -67,6 +67,15 @@ TIERS = (
         paths=("tests/browser",),
     ),
     Tier(
+        name="compiled",
+        says="the proxy's tests once more, with its modules compiled as in the image",
+        budget=180,
+        prepare=("compiled",),
+        runner=(sys.executable, "-m", "cluster.compiled"),
+        paths=("tests/unit/proxy", "tests/protocol"),
+        marker="not interpreted",
+    ),
+    Tier(
         name="engine",
         says="the connector in vLLM's real scheduler and engine core",
         budget=180,

@@ -1,6 +1,7 @@
 """The proxy's cost, beside a relay of bytes, vLLM's own proxy and vllm-router, in runs that take turns.
 
-    python benchmarks/proxy [--quick] [--rounds 7] [--only "text c64,..."] [--stacks relay,epd-proxy] [--tree DIR]
+    python benchmarks/proxy [--quick] [--rounds 7] [--only "text c64,..."] [--stacks relay,epd-proxy]
+    python benchmarks/proxy --tree DIR --interpreted      another checkout's proxy; its sources as they are
     python benchmarks/proxy --soak 30          half an hour of clients that vanish and engines that die
 
 What is measured runs on one CPU, engines and loader on another; where others use the machine, trust CPU time and ratios
@@ -29,6 +30,8 @@ from peers import CACHE, HERE, ROOT
 from results import Run
 from scenarios import MARGIN_SECONDS, SCENARIOS, Scenario
 from stacks import DIRECT, OURS, RELAY, STACKS, Instance, Processes, Rack, cpus, named
+
+from cluster import compiled
 
 
 def measure(rack: Rack, chosen: list[Scenario], stacks: list[str], rounds: int) -> list[Run]:
@@ -112,12 +115,17 @@ def main() -> None:
     parser.add_argument("--stacks", default="", help=f"default: {','.join(STACKS)}")
     parser.add_argument("--tree", type=Path, default=ROOT, help="checkout whose proxy is measured (default: this one)")
     parser.add_argument(
+        "--interpreted", action="store_true", help="measure its sources as they are, not compiled as in the image"
+    )
+    parser.add_argument(
         "--soak", type=float, nargs="?", const=30, metavar="MINUTES", help="instead: a soak (default 30)"
     )
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     with ExitStack() as stack:
-        rack = Rack(Processes(stack), peers.binary(), given.tree.resolve())
+        tree = given.tree.resolve()
+        package = tree / "operator" if given.interpreted else compiled.package(tree)
+        rack = Rack(Processes(stack), peers.binary(), package)
         if given.soak is not None:
             sys.exit(0 if soak.run(rack, given.soak * 60) else 1)
         limits = [gate for gate in gates.read_gates(HERE / "gates.toml") if gate.quick or not given.quick]

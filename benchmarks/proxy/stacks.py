@@ -103,8 +103,8 @@ class Rack:
 
     processes: Processes
     binary: Path
-    tree: Path = ROOT
-    """Where the proxy's sources are; another checkout can be measured with this one's benchmark."""
+    package: Path = ROOT / "operator"
+    """What to put on the proxy's path: sources, or what `cluster.compiled` makes of them."""
     engines: dict[str, Instance] = field(default_factory=dict)
     instances: dict[str, Instance] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class Rack:
 
     def start_proxy(self, label: str, command: Sequence[str], port: int) -> Instance:
         """Start what will listen on `port` and wait until it answers. Raises AbsentError."""
-        environment = {"PYTHONPATH": str(self.tree / "operator")}  # the proxy's; peers have nothing of that name
+        environment = {"PYTHONPATH": str(self.package)}  # the proxy's; peers have nothing of that name
         started = self.processes.start(label, cpus()[0], command, environment)
         address = f"127.0.0.1:{port}"
         deadline = time.monotonic() + START_SECONDS

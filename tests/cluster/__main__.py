@@ -6,13 +6,14 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from cluster import builds, controlplane, demo, engine, images, providers, snapshot
+from cluster import builds, compiled, controlplane, demo, engine, images, providers, snapshot
 from cluster.steps import HarnessError, say
 
 VERBS = {
     "build": "build the Kubernetes binary and helm (cached)",
     "engine": "install vLLM for CPU (cached); with --lock write its lock file anew",
     "browser": "install Chromium without a screen",
+    "compiled": "build the package with its hot modules compiled (cached)",
     "images": "build the images (cached), and load them if the cluster runs",
     "up": "bring the cluster up",
     "load": "load the images into the running cluster",
@@ -53,6 +54,7 @@ def _actions() -> dict[str, Callable[[argparse.Namespace], int]]:
         "build": lambda _: _build(),
         "engine": lambda arguments: engine.lock() or 0 if arguments.lock else _print(engine.environment()),
         "browser": lambda _: builds.browser() or 0,
+        "compiled": lambda _: _print(compiled.package()),
         "images": lambda _: _images(),
         "up": lambda _: _print(providers.up(providers.choose()).kubeconfig),
         "load": lambda _: providers.load(providers.choose()) or 0,

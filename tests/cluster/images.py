@@ -18,6 +18,7 @@ from .steps import cached, locked, run, step
 
 PAUSE = "localhost/epd-pause:1"
 BASE = "localhost/python:3.11"
+BUILD = "localhost/python-build:3.11"
 OPERATOR = "localhost/epd-operator:dev"
 ENGINE = f"localhost/vllm-cpu:{engine.VERSION}"
 ENGINE_MOUNT = "/opt/vllm"
@@ -26,6 +27,8 @@ ENGINE_MOUNT = "/opt/vllm"
 PATH = "/usr/local/bin:/usr/bin:/bin"
 DEBIAN = ("ca-certificates", "libnuma1", "python3-venv")
 """libnuma1: vllm/_C.so; python3-venv: the Dockerfile."""
+COMPILER = ("gcc", "libc6-dev", "python3-dev")
+"""What the Dockerfile's BUILD has beyond its BASE."""
 UNUSED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "var/cache/apt", "var/lib/apt/lists")
 
 LAUNCHER = b"""#!/opt/engine/bin/python
@@ -50,14 +53,14 @@ def pause() -> Path:
     return cached(_archive("pause", [paths.HARNESS / "kube" / "pause"]), "image of pause", make)
 
 
-def base() -> Path:
-    """Archive of the Python base image."""
+def base(tag: str = BASE, *more: str) -> Path:
+    """Archive of the Python base image, with `more` packages of Debian."""
 
     def make(to: Path) -> None:
-        archive.write(to, tag=BASE, layers=[_debian()], config={"Cmd": ["python3"], "Env": [f"PATH={PATH}"]})
+        archive.write(to, tag=tag, layers=[_debian(*more)], config={"Cmd": ["python3"], "Env": [f"PATH={PATH}"]})
 
-    _debian()
-    return cached(_archive("python", []), f"image {BASE}", make)
+    _debian(*more)
+    return cached(_archive("python", [], *more), f"image {tag}", make)
 
 
 def engine_image() -> Path:
@@ -86,9 +89,9 @@ def operator() -> Path:
     sources = [paths.REPO / name for name in ("Dockerfile", "pyproject.toml", "README.md", "LICENSE", "operator")]
     sources += [paths.REPO / "requirements" / name for name in ("build.txt", "runtime.txt")]
     path = _archive("epd-operator", sources)
-    below = base()
+    below = [base(), base(BUILD, *COMPILER)]
     new = not path.exists()
-    cached(path, f"image {OPERATOR} from the Dockerfile", lambda to: _bud(below, to), may_take="60 s cold, 10 s warm")
+    cached(path, f"image {OPERATOR} from the Dockerfile", lambda to: _bud(below, to), may_take="3 min cold, 2 min warm")
     if new:  # 300 MB for each state of the code: keep the last three
         ages = sorted(path.parent.glob("epd-operator-*.tar"), key=lambda old: old.stat().st_mtime)
         for old in ages[:-3]:
@@ -145,20 +148,20 @@ def _archive(name: str, sources: list[Path], *more: str) -> Path:
     return paths.cache() / f"{name}-{paths.key([*sources, paths.HARNESS / 'archive.py'], *DEBIAN, *more)}.tar"
 
 
-def _debian() -> Path:
-    """Layer of Debian bookworm with Python."""
+def _debian(*more: str) -> Path:
+    """Layer of Debian bookworm with Python and `more`."""
 
     def make(to: Path) -> None:
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder, "root")
-            include = f"--include={','.join(DEBIAN)}"
+            include = f"--include={','.join([*DEBIAN, *more])}"
             command: list[str | Path] = ["debootstrap", "--variant=minbase", include, "bookworm", root]
             run([*command, *_mirror()])
             exclude = [f"--exclude=./{name}/*" for name in UNUSED]
             run(["tar", "--numeric-owner", "--sort=name", *exclude, "-C", root, "-cf", to, "."])
 
-    path = paths.cache() / f"debian-{paths.key([], *DEBIAN, *UNUSED)}.tar"
-    return cached(path, "Debian bookworm with Python", make, may_take="60 s")
+    path = paths.cache() / f"debian-{paths.key([], *DEBIAN, *more, *UNUSED)}.tar"
+    return cached(path, " ".join(["Debian bookworm with Python", *more]), make, may_take="60 s")
 
 
 def _mirror() -> list[str]:
@@ -168,14 +171,16 @@ def _mirror() -> list[str]:
     return [site for site in sites if "debian" in site and "security" not in site][:1]
 
 
-def _bud(below: Path, to: Path) -> None:
+def _bud(below: list[Path], to: Path) -> None:
     store = paths.cache() / "buildah"
     buildah = ["buildah", "--root", store, "--runroot", paths.cache() / "buildah-run", "--storage-driver", "overlay"]
     try:
-        run([*buildah, "pull", "--quiet", f"docker-archive:{below}"])
+        for image in below:
+            run([*buildah, "pull", "--quiet", f"docker-archive:{image}"])
         with tempfile.TemporaryDirectory() as folder:
-            command = [*buildah, "bud", "--isolation", "chroot", "--layers", "--pull-never", "--build-arg"]
-            command += [f"BASE={BASE}", *_secrets(Path(folder)), "--tag", OPERATOR, paths.REPO]
+            command = [*buildah, "bud", "--isolation", "chroot", "--layers", "--pull-never"]
+            command += ["--build-arg", f"BASE={BASE}", "--build-arg", f"BUILD={BUILD}", *_secrets(Path(folder))]
+            command += ["--tag", OPERATOR, paths.REPO]
             run(command)
         run([*buildah, "push", "--quiet", OPERATOR, f"docker-archive:{to}:{OPERATOR}"])
     finally:

@@ -13,7 +13,12 @@ from typing import Any, Final
 
 from epd.proxy.documents import read_unbounded, write
 from epd.proxy.requests import ParsedRequest
-from epd.proxy.routing import Sticky
+
+
+class Sticky(str):
+    """A key that is to lead to the same engine each time, as far as that engine has no more than its share."""
+
+    __slots__ = ()
 
 
 class Affinity(StrEnum):

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+from epd.proxy.affinity import Sticky
 from epd.proxy.course import Signal
 from epd.proxy.pods import Member
 from epd.proxy.record import Trail
 from epd.proxy.requests import ParsedRequest
-from epd.proxy.routing import InFlight, Sticky
+from epd.proxy.routing import InFlight
 from epd.proxy.stream import HEAD_LIMIT_BYTES, EventFilter, EventTooLargeError, StreamHead, Verdict
 from epd.proxy.transfers import strip_answer
 from epd.proxy.transport import Answer, Body, Call, Cause, Reply, Sink, TakeChunk, Transport, TransportError

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from epd.proxy.affinity import Sticky
 from epd.proxy.pods import Member
 
 LOAD_FACTOR = 1.25
@@ -24,12 +25,6 @@ FULL_SHARE: Final[Mapping[str, float]] = MappingProxyType({})
 """Nobody has less than a full share."""
 _UNPAIRED: Final = 1e12
 """More than any load: an engine without an encoder comes after all that have one."""
-
-
-class Sticky(str):
-    """A key that is to lead to the same engine each time, as far as that engine has no more than its share."""
-
-    __slots__ = ()
 
 
 class InFlight:

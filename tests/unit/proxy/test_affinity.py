@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from epd.proxy.affinity import PREFIX_CHARACTERS, SESSION_HEADER, Affinity, sticky
+from epd.proxy.affinity import PREFIX_CHARACTERS, SESSION_HEADER, Affinity, Sticky, sticky
 from epd.proxy.dialects import parse_messages, parse_responses, parse_text
 from epd.proxy.lifting import Lifter
 from epd.proxy.media import MediaPolicy
 from epd.proxy.requests import ParsedRequest, parse_chat
-from epd.proxy.routing import InFlight, Sticky, choose_prefill
+from epd.proxy.routing import InFlight, choose_prefill
 from unit.proxy.engines import member
 
 POLICY = MediaPolicy()
