@@ -84,7 +84,8 @@ class Deployed:
     def url(self) -> str:
         """Base URL of the Service, by its address: the node's host has no cluster DNS."""
         spec = json.loads(self.run("get", "service", self.name, "-o", "json"))["spec"]
-        return f"http://{spec['clusterIP']}:{spec['ports'][0]['port']}"
+        (port,) = spec["ports"]
+        return f"{port['appProtocol']}://{spec['clusterIP']}:{port['port']}"
 
     def metric(self, name: str, **labels: str) -> float:
         """A metric summed over the proxy's pods and over the series that carry `labels`."""

@@ -51,6 +51,24 @@ CASES = {
         "ImagePull",
         ["localhost/no-such-image:v0.32.0"],
     ),
+    "missing certificate": (
+        {"suspend": True, "proxy": {"tls": {"secretName": "no-such-certificate"}}},
+        "ProxyReady",
+        "SecretNotFound",
+        ["no-such-certificate", "Create"],
+    ),
+    "certificate without its key": (
+        {"suspend": True, "proxy": {"tls": {"secretName": "half-a-certificate"}}},
+        "ProxyReady",
+        "SecretKeyMissing",
+        ["half-a-certificate", "tls.key"],
+    ),
+    "missing API keys": (
+        {"suspend": True, "proxy": {"auth": {"apiKeys": {"secretName": "no-such-tenants"}}}},
+        "ProxyReady",
+        "SecretNotFound",
+        ["no-such-tenants", "Create"],
+    ),
     "no free device": (
         {role: {"resources": {"limits": {"nvidia.com/gpu": 1}}} for role in ("encode", "prefillDecode")},
         "EncodeReady",
@@ -76,6 +94,13 @@ def merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
         union = key in {"source", "volume"}
         result[key] = merged(result.get(key, {}), value) if isinstance(value, dict) and not union else value
     return result
+
+
+@pytest.fixture(scope="module", autouse=True)
+def half_a_certificate(cluster: Cluster, namespace: str) -> None:
+    """A Secret that was made by hand, and not with `kubectl create secret tls`."""
+    metadata = {"name": "half-a-certificate", "namespace": namespace}
+    cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"tls.crt": "x"}})
 
 
 @pytest.mark.parametrize("case", list(CASES))
