@@ -110,7 +110,12 @@ class Exchange:
         if self._encodes and arrival.request.items:
             # in a Task: primers have asyncio's timeouts
             return await asyncio.create_task(self._answer_in_time(arrival, maker))
-        return await self._answer_text(arrival, maker)
+        # what has no media, or media of which the prefill side takes care
+        if maker is not None:
+            return await self._answer_by(arrival, await self._room_at(maker, arrival))
+        key = arrival.key
+        target = self._rotation.prefill(key, bounded=True) or await self._choose(key, arrival.client, None)
+        return self._finish(await self._attempts.ask(arrival, target, None), arrival, NOTHING, None)
 
     async def stored(self, arrival: Arrival, response_id: str) -> Reply:
         """Have the engine that made a response answer what is asked of it. Raises ProxyError.
@@ -137,15 +142,6 @@ class Exchange:
             return await self._deadlines.hold(arrival.deadline, self._answer_media(arrival, maker))
         except TimeoutError:
             raise RequestTimeoutError from None
-
-    async def _answer_text(self, arrival: Arrival, maker: Member | None) -> Reply:
-        """Answer what has no media, or media of which the prefill side takes care. Only `maker` can, if given."""
-        if maker is not None:
-            return await self._answer_by(arrival, await self._room_at(maker, arrival))
-        key = arrival.key
-        target = self._rotation.prefill(key, bounded=True) or await self._choose(key, arrival.client, None)
-        outcome = await self._attempts.ask(arrival, target, None)
-        return self._finish(outcome, arrival, NOTHING, None)
 
     async def _answer_by(self, arrival: Arrival, maker: Member) -> Reply:
         outcome = await self._attempts.ask(arrival, maker, None, only=True)

@@ -120,6 +120,8 @@ class Health:
 
     def sent(self, name: str) -> None:
         """A request goes to the engine; a trial, if it was out and its time is over."""
+        if not self._records:
+            return
         record = self._records.get(name)
         if record is not None and record.ejections and (now := self._clock()) >= record.until:
             record.on_trial = True

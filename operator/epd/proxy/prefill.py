@@ -262,40 +262,37 @@ class PrefillSide:
         )
         leave = partial(self._load.end, member.name)
         self._load.begin(member.name)
+        answer = None
         streams = False
         try:
-            attempt = await self._receive(arrival, await self._transport.send(call), leave)
-            streams = attempt.reply is not None and attempt.reply.stream is not None
+            answer = await self._transport.send(call)
+            headers = passed_on(answer.headers)
+            if headers.get("content-type", "").startswith(EVENT_STREAM):
+                attempt = await self._receive_stream(arrival, answer, headers, leave)
+                streams = attempt.reply is not None and attempt.reply.stream is not None
+            else:
+                reply = Reply(status=answer.status, headers=headers, body=strip_answer(await answer.read()))
+                attempt = Attempt(Cause.STATUS if answer.status >= 500 else None, reply)
         except TransportError as error:
             attempt = Attempt(error.cause, None)
         finally:
             if not streams:
+                if answer is not None:
+                    answer.close()
                 leave()
         return attempt if attempt.cause is None and not failed_on else attempt.after(failed_on, member.name)
 
-    async def _receive(self, arrival: Arrival, answer: Answer, leave: Callable[[], None]) -> Attempt:
-        """Wait for what shows how the attempt ends. `answer` is closed unless it goes on as a stream."""
-        stream = None
-        try:
-            headers = passed_on(answer.headers)
-            if not headers.get("content-type", "").startswith(EVENT_STREAM):
-                body = strip_answer(await answer.read())
-                cause = Cause.STATUS if answer.status >= 500 else None
-                return Attempt(cause, Reply(status=answer.status, headers=headers, body=body))
-            head = await HeadSink(answer).decided()
-            if head.verdict is Verdict.ERROR:
-                # a 4xx is about the request and would be the same elsewhere
-                cause = Cause.STREAM_ERROR if head.error_status >= 500 else None
-                refusal = {"content-type": "application/json"}
-                return Attempt(cause, Reply(status=head.error_status, headers=refusal, body=head.error_body))
-            stream = EngineStream(
-                answer=answer,
-                head=head,
-                deadline=arrival.deadline,
-                idle_seconds=self._idle_seconds,
-                on_over=leave,
-            )
-            return Attempt(None, Reply(status=answer.status, headers=headers, stream=stream))
-        finally:
-            if stream is None:
-                answer.close()
+    async def _receive_stream(
+        self, arrival: Arrival, answer: Answer, headers: dict[str, str], leave: Callable[[], None]
+    ) -> Attempt:
+        """Wait for what shows how the attempt ends: its content, or an error."""
+        head = await HeadSink(answer).decided()
+        if head.verdict is Verdict.ERROR:
+            # a 4xx is about the request and would be the same elsewhere
+            cause = Cause.STREAM_ERROR if head.error_status >= 500 else None
+            refusal = {"content-type": "application/json"}
+            return Attempt(cause, Reply(status=head.error_status, headers=refusal, body=head.error_body))
+        stream = EngineStream(
+            answer=answer, head=head, deadline=arrival.deadline, idle_seconds=self._idle_seconds, on_over=leave
+        )
+        return Attempt(None, Reply(status=answer.status, headers=headers, stream=stream))
