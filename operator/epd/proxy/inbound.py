@@ -281,7 +281,8 @@ class Connection(asyncio.Protocol):
                 reply.stream.close()
             self._end_turn(left=not self._quit)
             return
-        if self._late and isinstance(error, asyncio.CancelledError):
+        late, self._late = self._late, False
+        if late and isinstance(error, asyncio.CancelledError):
             reply = turn.refuse(RequestTimeoutError())
         try:
             if reply is None:
@@ -381,12 +382,9 @@ class Connection(asyncio.Protocol):
             due = self._closing.look(now)
             if due is not None:
                 self._alarm.set(due)
-        elif self._stage is _BUSY and turn is not None and now < turn.deadline + GRACE_SECONDS:
-            self._alarm.set(turn.deadline + GRACE_SECONDS)
-            if self._course is not None:
-                self._late = True
-                self._course.cancel()
-        elif self._stage is _BUSY or not self._sender.writable or (self._reader.in_body and turn is None):
+        elif self._stage is _BUSY and turn is not None:
+            self._look_at_reply(turn, now)
+        elif not self._sender.writable or (self._reader.in_body and turn is None):
             # a client that does not read, or send what it announced, must not keep its place for ever
             self.abort()
         elif turn is not None and now < turn.deadline:
@@ -398,6 +396,18 @@ class Connection(asyncio.Protocol):
             self._refuse(SlowRequestError(f"the head did not arrive within {HEAD_SECONDS:g} s"), in_step=False)
         else:
             self._transport.close()
+
+    def _look_at_reply(self, turn: Turn, now: float) -> None:
+        """The request's time is over."""
+        if self._course is not None and not self._late:
+            self._late = True
+            self._alarm.set(now + GRACE_SECONDS)
+            # its reply is then that it is too late
+            self._course.cancel()
+        elif now < turn.deadline + GRACE_SECONDS:
+            self._alarm.set(turn.deadline + GRACE_SECONDS)
+        else:
+            self.abort()
 
     def _ask_whether_it_listens(self, pause: float) -> None:
         """A client that sends no more may have left altogether, which looks the same until it is sent something."""

@@ -8,8 +8,9 @@ import pytest
 
 from epd.proxy import closing, inbound
 from epd.proxy.inbound import SWALLOW_LIMIT
+from epd.proxy.transport import Reply
 from unit.proxy.clients import GET, Stream, post, refuses, refuses_head, settle, streams, until
-from unit.proxy.recorder import Recorder, Wire, statuses
+from unit.proxy.recorder import RecordedTurn, Recorder, Wire, answers_ok, statuses
 
 
 @pytest.fixture
@@ -59,6 +60,41 @@ async def test_a_body_has_to_end_by_the_deadline() -> None:
     wire = Wire(Recorder(seconds=0.01))
     wire.receive(post(b"{", length=100))
     assert await over(wire, "half-closed") == [504]
+
+
+async def forever(turn: RecordedTurn) -> Reply:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+@pytest.mark.usefixtures("short")
+async def test_an_answer_that_takes_too_long_is_refused_and_the_connection_goes_on() -> None:
+    recorder = Recorder(answers=forever, seconds=0.01)
+    wire = Wire(recorder)
+    wire.receive(post())
+    await until(lambda: bool(wire.sent))
+    assert (statuses(wire.sent), wire.state) == ([504], "open")
+    assert (recorder.turns[0].cancelled, recorder.turns[0].ends) == (True, [False])
+    recorder.answers = answers_ok
+    wire.receive(GET % 1)
+    assert await wire.statuses() == [504, 200]
+
+
+@pytest.mark.usefixtures("short")
+async def test_an_answer_that_does_not_let_go_in_time_breaks_off() -> None:
+    async def clings(turn: RecordedTurn) -> Reply:
+        try:
+            await forever(turn)
+        finally:
+            await forever(turn)
+        raise AssertionError
+
+    recorder = Recorder(answers=clings, seconds=0.01)
+    wire = Wire(recorder)
+    wire.receive(post())
+    await until(lambda: wire.state == "aborted")
+    # which cancels it once more
+    assert (statuses(wire.sent), recorder.turns[0].ends) == ([], [False])
 
 
 @pytest.mark.usefixtures("short")
