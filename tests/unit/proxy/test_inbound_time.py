@@ -94,6 +94,7 @@ async def test_an_answer_that_does_not_let_go_in_time_breaks_off() -> None:
     wire.receive(post())
     await until(lambda: wire.state == "aborted")
     # which cancels it once more
+    await settle()
     assert (statuses(wire.sent), recorder.turns[0].ends) == ([], [False])
 
 
