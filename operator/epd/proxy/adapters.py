@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeGuard
 
@@ -19,7 +19,7 @@ import orjson
 
 from epd.api.names import Role
 from epd.proxy.encoding import Encoding
-from epd.proxy.fetching import fetch
+from epd.proxy.fetching import Fetched, fetch
 from epd.proxy.metrics import Metrics
 from epd.proxy.models import MODELS_KEY, MODELS_SECONDS
 from epd.proxy.primers import Encoded, EncodeFailure, EncodeOrder
@@ -189,11 +189,16 @@ class Adapters:
             return None
         call = Call(address=engine.address, path=MODELS_PATH, method="GET", headers=order.headers)
         try:
-            async with asyncio.timeout(MODELS_SECONDS):
-                answer = await fetch(self._transport, call)
+            # in a Task, which asyncio's timeouts need
+            answer = await asyncio.create_task(_in_time(fetch(self._transport, call)))
         except (TransportError, TimeoutError):
             return None
         return read_models(answer.body) if answer.status == 200 else None
+
+
+async def _in_time(answer: Awaitable[Fetched]) -> Fetched:
+    async with asyncio.timeout(MODELS_SECONDS):
+        return await answer
 
 
 def read_models(answer: bytes) -> Mapping[str, str | None] | None:

@@ -15,13 +15,11 @@ from epd.proxy.adapters import Adapters
 from epd.proxy.admission import Admission
 from epd.proxy.attempts import Attempts, Outcome, Side
 from epd.proxy.connectors import SHARING, Connector
-from epd.proxy.deadlines import Deadlines
 from epd.proxy.demand import Demand, Held
 from epd.proxy.encoding import Encoding
 from epd.proxy.errors import (
     EncoderUnavailableError,
     ExhaustedError,
-    RequestTimeoutError,
     UnavailableError,
 )
 from epd.proxy.health import Health
@@ -75,7 +73,6 @@ class Exchange:
         self._limits = limits
         self._metrics = metrics
         self._demand = Demand(metrics=metrics, limit=limits.max_fallback_encodes)
-        self._deadlines = Deadlines()
         self.health = Health(members, on_ejected=metrics.ejected)
         answering = Role.DECODE if split else Role.PREFILL_DECODE
         bound = limits.max_in_flight_per_engine
@@ -108,8 +105,7 @@ class Exchange:
         previous = arrival.request.previous_response_id
         maker = None if previous is None else made_by(previous, self._rotation.answering(), arrival.tenant)
         if self._encodes and arrival.request.items:
-            # in a Task: primers have asyncio's timeouts
-            return await asyncio.create_task(self._answer_in_time(arrival, maker))
+            return await self._answer_media(arrival, maker)
         # what has no media, or media of which the prefill side takes care
         if maker is not None:
             return await self._answer_by(arrival, await self._room_at(maker, arrival))
@@ -136,12 +132,6 @@ class Exchange:
     def can_answer(self) -> bool:
         """Whether a text request would find an engine now."""
         return self._rotation.serves()
-
-    async def _answer_in_time(self, arrival: Arrival, maker: Member | None) -> Reply:
-        try:
-            return await self._deadlines.hold(arrival.deadline, self._answer_media(arrival, maker))
-        except TimeoutError:
-            raise RequestTimeoutError from None
 
     async def _answer_by(self, arrival: Arrival, maker: Member) -> Reply:
         outcome = await self._attempts.ask(arrival, maker, None, only=True)

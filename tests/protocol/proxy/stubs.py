@@ -222,10 +222,9 @@ class Proxy:
 
     def run_out_of_time(self) -> None:
         """Let the deadline of every request that is being answered be now, however fast the machine is."""
-        deadlines = self.data_port.exchange._deadlines
-        for bounded in deadlines._bounded:
-            bounded.deadline = 0
-        deadlines._look()
+        for connection in self.listener._connections.all():
+            if connection._turn is not None:
+                connection._look(connection._turn.deadline)
 
     def value(self, name: str, **labels: str) -> float:
         labels = {"namespace": "ns", "epd": "demo", **labels}
