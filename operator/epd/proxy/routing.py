@@ -130,7 +130,7 @@ def choose_prefill(
         name = member.name
         if name in excluded:
             continue
-        cost: float = counts.get(name, 0)
+        cost = float(counts.get(name, 0))
         if shares:
             cost = (cost + 1) / shares.get(name, 1.0)
         if encoder_pairings is not None and member.pairing not in encoder_pairings:
