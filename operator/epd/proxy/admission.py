@@ -1,13 +1,14 @@
 """Lets requests wait for an engine with room, for a while and no more than so many: in turn, fairly among clients.
 
-Refuses with a reason what finds no place, and never drops anything. Engines are chosen by whoever waits.
+Refuses with a reason what finds no place, or what has to give its place to a client that has fewer. Engines are chosen
+by whoever waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,9 @@ from epd.proxy.errors import OverloadedError, UnavailableError
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member
 from epd.proxy.rotation import Rotation
+
+_PART = "\0"
+"""Stands between a client and the engine that its requests wait for; no client's name has it."""
 
 Choose = Callable[[bool], Member | None]
 """Chooses an engine: if True is given, only one that has room."""
@@ -45,12 +49,10 @@ class Admission:
         self.waiting = 0
         rotation.members.on_change(self._look_again)
 
-    def check(self) -> None:
+    def check(self, client: str) -> None:
         """Refuse what would find no place to wait in. Raises OverloadedError."""
-        if self.waiting >= self._limit:
-            raise OverloadedError(
-                f"every engine has as many requests as it may have, and {self._limit} wait already", code="queue_full"
-            )
+        if self.waiting >= self._limit and self._last_of_most(client) is None:
+            raise self._full()
 
     async def wait(self, client: str, choose: Choose) -> Member | None:
         """Wait for an engine that has room; None if there is no engine at all any more.
@@ -58,7 +60,7 @@ class Admission:
         The request has to be counted as in flight there before anything is awaited. Raises OverloadedError, and
         UnavailableError if it took too long.
         """
-        self.check()
+        self._make_room(client)
         waiter = _Waiter(choose, asyncio.get_running_loop().create_future())
         self._queues.setdefault(client, deque()).append(waiter)
         self.waiting += 1
@@ -87,7 +89,7 @@ class Admission:
         if self._rotation.has_room(engine):
             return engine
         # in a queue of its own: what may go to any engine must not stand behind what waits for one
-        return await self.wait(f"{client}\0{engine.name}", choose)
+        return await self.wait(f"{client}{_PART}{engine.name}", choose)
 
     def _leave(self, client: str, waiter: _Waiter) -> None:
         placed = waiter.placed
@@ -96,6 +98,40 @@ class Admission:
             if (member := placed.result()) is not None:
                 self._load.end(member.name)
             return
+        if waiter in self._queues.get(client, ()):
+            self._take_out(client, waiter)
+
+    def _make_room(self, client: str) -> None:
+        """Have room for one more of `client`. Raises OverloadedError.
+
+        Else who sends most would keep all others from having their turns.
+        """
+        if self.waiting < self._limit:
+            return
+        last = self._last_of_most(client)
+        if last is None:
+            raise self._full()
+        self._take_out(*last)
+        last[1].placed.set_exception(self._full())
+
+    def _last_of_most(self, client: str) -> tuple[str, _Waiter] | None:
+        """The last one to wait of the client with the most, if it still has as many as `client` without that one."""
+        waiting = Counter[str]()
+        for name, queue in self._queues.items():
+            waiting[_owner(name)] += len(queue)
+        most = max(waiting, key=waiting.__getitem__, default="")
+        if waiting[most] < waiting[_owner(client)] + 2:
+            return None
+        name = max((name for name in self._queues if _owner(name) == most), key=lambda name: len(self._queues[name]))
+        last = next((waiter for waiter in reversed(self._queues[name]) if not waiter.placed.done()), None)
+        return None if last is None else (name, last)
+
+    def _full(self) -> OverloadedError:
+        return OverloadedError(
+            f"every engine has as many requests as it may have, and {self._limit} wait already", code="queue_full"
+        )
+
+    def _take_out(self, client: str, waiter: _Waiter) -> None:
         self._queues[client].remove(waiter)
         self._forget_empty(client)
 
@@ -143,3 +179,8 @@ def _give_up(waiter: _Waiter, seconds: float) -> None:
 def _first(queue: deque[_Waiter]) -> _Waiter | None:
     """The first one that was not cancelled and has only not left yet."""
     return next((waiter for waiter in queue if not waiter.placed.done()), None)
+
+
+def _owner(name: str) -> str:
+    """The client of a queue."""
+    return name.partition(_PART)[0]

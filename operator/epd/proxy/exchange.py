@@ -153,7 +153,7 @@ class Exchange:
         """Answer by the pairing of `first`; by that engine alone if `only` it can."""
         if not self._rotation.has_room(first) and (only or not self._has_room(arrival, first.pairing)):
             # what would not even find a place to wait in is not encoded
-            self.admission.check()
+            self.admission.check(arrival.client)
         if self._pushing is not None:
             return await self._answer_pushed(self._pushing, arrival, first, held, only=only)
         fallback = None

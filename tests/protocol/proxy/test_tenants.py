@@ -145,6 +145,29 @@ async def test_a_tenants_bound_holds_for_streams_to_their_end(tmp_path: Path) ->
         assert ended == [2, 1, 0]
 
 
+async def test_a_tenant_that_fills_the_queue_leaves_room_for_others(tmp_path: Path) -> None:
+    release = asyncio.Event()
+
+    async def answer(engine: stubs.StubEngine, request: Any, document: dict[str, Any]) -> Any:
+        await release.wait()
+        return await stubs.generate(engine, request, document)
+
+    pd = decoder(behave=answer)
+    limits = Limits(max_in_flight_per_engine=1, queue=3)
+    async with proxy(pd, api_keys=keys(tmp_path), limits=limits) as served:
+        many = []
+        for number in range(4):
+            many.append(asyncio.create_task(served.chat(text(), headers=ACME)))
+            await stubs.until(lambda: served.data_port.in_flight == number + 1)  # noqa: B023 - asked within this round
+        assert (await served.chat(text(), headers=ACME)).status == 429
+        other = asyncio.create_task(served.chat(text(), headers=BETA))
+        refused = await many.pop()
+        assert (refused.status, (await refused.json())["error"]["code"]) == (429, "queue_full")
+        release.set()
+        assert [(await task).status for task in (*many, other)] == [200] * 4
+        assert served.data_port.exchange.admission.waiting == 0
+
+
 async def test_stored_responses_are_their_tenants_alone(tmp_path: Path) -> None:
     engines = stores()
     async with proxy(*engines, api_keys=keys(tmp_path)) as served:

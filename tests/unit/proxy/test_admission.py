@@ -132,7 +132,50 @@ async def test_a_full_queue_refuses() -> None:
     task.cancel()
     none = Queue(member("d0"), limit=0)
     with pytest.raises(OverloadedError):
-        none.admission.check()
+        none.admission.check("")
+
+
+async def test_a_full_queue_takes_from_who_has_most_for_who_has_fewer() -> None:
+    q = Queue(member("d0"), limit=4)
+    q.load.begin("d0")
+    tasks = {name: q.arrive(name, name[0]) for name in ("a1", "a2", "a3", "a4")}
+    await settle()
+    with pytest.raises(OverloadedError):
+        q.admission.check("a")
+    for name in ("b1", "b2"):
+        q.admission.check("b")
+        tasks[name] = q.arrive(name, "b")
+        await settle()
+    assert [name for name, task in tasks.items() if task.done()] == ["a3", "a4"]
+    assert [type(tasks[name].exception()) for name in ("a3", "a4")] == [OverloadedError] * 2
+    # from here on it would only be the other way around
+    for client in "ab":
+        with pytest.raises(OverloadedError):
+            q.admission.check(client)
+    assert q.admission.waiting == 4
+    for _ in range(4):
+        q.load.end("d0")
+        await settle()
+    assert q.let_in == ["a1@d0", "b1@d0", "a2@d0", "b2@d0"]
+    assert (q.admission.waiting, q.load.counts(), q.admission._queues) == (0, {"d0": 1}, {})
+
+
+async def test_queues_for_one_engine_count_for_their_client() -> None:
+    q = Queue(member("d0"), member("d1"), limit=3)
+    for name in ("d0", "d1"):
+        q.load.begin(name)
+    engines = {engine.name: engine for engine in q.rotation.answering()}
+    waits = [asyncio.create_task(q.admission.room_at(engines[name], "a")) for name in ("d0", "d0", "d1")]
+    await settle()
+    other = q.arrive("b1", "b")
+    await settle()
+    assert [wait.done() for wait in waits] == [False, True, False]
+    assert isinstance(waits[1].exception(), OverloadedError)
+    assert (q.admission.waiting, other.done()) == (3, False)
+    for task in (waits[0], waits[2], other):
+        task.cancel()
+    await settle()
+    assert (q.admission.waiting, q.admission._queues, q.load.on_end) == (0, {}, None)
 
 
 async def test_a_wait_has_an_end() -> None:
