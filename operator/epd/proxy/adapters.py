@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeGuard
 
 import orjson
 
 from epd.api.names import Role
+from epd.proxy.course import in_task
 from epd.proxy.encoding import Encoding
 from epd.proxy.fetching import Fetched, fetch
 from epd.proxy.metrics import Metrics
@@ -189,16 +190,16 @@ class Adapters:
             return None
         call = Call(address=engine.address, path=MODELS_PATH, method="GET", headers=order.headers)
         try:
-            # in a Task, which asyncio's timeouts need
-            answer = await asyncio.create_task(_in_time(fetch(self._transport, call)))
+            # asyncio's timeouts need a Task
+            answer = await in_task(_in_time(self._transport, call))
         except (TransportError, TimeoutError):
             return None
         return read_models(answer.body) if answer.status == 200 else None
 
 
-async def _in_time(answer: Awaitable[Fetched]) -> Fetched:
+async def _in_time(transport: Transport, call: Call) -> Fetched:
     async with asyncio.timeout(MODELS_SECONDS):
-        return await answer
+        return await fetch(transport, call)
 
 
 def read_models(answer: bytes) -> Mapping[str, str | None] | None:

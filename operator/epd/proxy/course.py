@@ -2,7 +2,7 @@
 
 A request mostly waits once, for its engine. A Task costs it three rounds of the event loop and an entry in a weak set;
 here the bytes that are waited for resume it themselves. What asks for the current Task, such as `asyncio.timeout`, has
-to be awaited in one (`asyncio.create_task`). Never decides what becomes of a result.
+to be awaited in one (`in_task`). Never decides what becomes of a result.
 """
 
 from __future__ import annotations
@@ -84,6 +84,25 @@ class Signal:
         if self._wake is not None:
             wake, self._wake = self._wake, None
             wake()
+
+
+def _nothing(_: object) -> None:
+    """What lets go of what holds nothing."""
+
+
+async def in_task(work: Coroutine[Any, Any, T], *, let_go: Callable[[T], object] = _nothing) -> T:
+    """Do `work` in a Task of its own.
+
+    Between its end and the next step of who waits is a round of the event loop. Who is cancelled in it never gets the
+    result, so `let_go` does.
+    """
+    task = asyncio.create_task(work)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if task.done() and not task.cancelled() and task.exception() is None:
+            let_go(task.result())
+        raise
 
 
 class Course(Generic[T]):

@@ -5,7 +5,6 @@ Written against `transport.py`, so it runs without sockets. Never reads pods or 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 from typing import Final
@@ -15,6 +14,7 @@ from epd.proxy.adapters import Adapters
 from epd.proxy.admission import Admission
 from epd.proxy.attempts import Attempts, Outcome, Side
 from epd.proxy.connectors import SHARING, Connector
+from epd.proxy.course import in_task
 from epd.proxy.demand import Demand, Held
 from epd.proxy.encoding import Encoding
 from epd.proxy.errors import (
@@ -127,7 +127,7 @@ class Exchange:
         first = await self._choose(MODELS_KEY, client, None)
         if first is None:
             raise _no_engine()
-        return await asyncio.create_task(self._models.ask(first, headers))
+        return await in_task(self._models.ask(first, headers))
 
     def can_answer(self) -> bool:
         """Whether a text request would find an engine now."""

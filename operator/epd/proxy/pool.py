@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, Self
 from urllib.parse import urlsplit
 
 from epd.proxy.answers import EngineAnswer
+from epd.proxy.course import in_task
 from epd.proxy.engine_tls import Complaints
 from epd.proxy.transport import Call, Cause, TransportError
 from epd.proxy.upstream import EngineConnection
@@ -158,8 +159,9 @@ class HttpTransport:
         factory = partial(EngineConnection, on_free=partial(self._keep, engine), on_lost=partial(self._lost, engine))
         engine.open += 1
         try:
-            # in a Task, which asyncio's timeouts need
-            transport, connection = await asyncio.create_task(_in_time(engine.connect, factory))
+            # asyncio's timeouts need a Task
+            made = _in_time(engine.connect, factory)
+            transport, connection = await in_task(made, let_go=lambda unwanted: unwanted[1].abort())
         except BaseException as error:
             self._count_out(engine)
             if isinstance(error, ssl.SSLError):

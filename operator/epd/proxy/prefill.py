@@ -267,7 +267,7 @@ class PrefillSide:
         try:
             answer = await self._transport.send(call)
             headers = passed_on(answer.headers)
-            if headers.get("content-type", "").startswith(EVENT_STREAM):
+            if answer.status < 400 and headers.get("content-type", "").startswith(EVENT_STREAM):
                 attempt = await self._receive_stream(arrival, answer, headers, leave)
                 streams = attempt.reply is not None and attempt.reply.stream is not None
             else:

@@ -106,7 +106,7 @@ class _TracedSink:
         self.write = sink.write
 
     def end(self) -> None:
-        self._span.end()
+        _end(self._span)
         self._sink.end()
 
     def fail(self, error: TransportError) -> None:
@@ -137,10 +137,17 @@ def _of_call(call: Call, member: Member | None) -> dict[str, AttributeValue]:
     return attributes
 
 
+def _end(span: Span) -> None:
+    """End it if it has not ended: a sink that takes over hears the end once more."""
+    if span.is_recording():
+        span.end()
+
+
 def _fail(span: Span, cause: str) -> None:
-    span.set_attribute("error.type", cause)
-    span.set_status(Status(StatusCode.ERROR))
-    span.end()
+    if span.is_recording():
+        span.set_attribute("error.type", cause)
+        span.set_status(Status(StatusCode.ERROR))
+        span.end()
 
 
 def _leave(span: Span) -> None:

@@ -30,6 +30,7 @@ BATCH_BYTES: Final = 256 * 1024
 """How much of a large body is handed to the transport at once. More than the kernel takes at a time saves nothing, and
 asyncio before Python 3.12 joins what `writelines` gets."""
 
+_LINE_FEED: Final = ord("\n")
 _BODYLESS: Final = frozenset({204, 304})
 _NAMES: Final = {
     name.encode(): name for name in ("content-length", "content-type", "date", "server", "transfer-encoding")
@@ -151,6 +152,9 @@ class EngineConnection(asyncio.Protocol):
             return
         self.heard = True
         defect = self._parse(data)
+        if data[-1] != _LINE_FEED:
+            # part of the next one's size may have come
+            self._between_chunks = False
         arrives = self._stage is not _HEAD and not answer.arrived.done()
         if self._parts:
             body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)

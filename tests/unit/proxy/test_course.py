@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
-from epd.proxy.course import Course, Signal
+from epd.proxy.course import Course, Signal, in_task
 
 
 class Ends:
@@ -162,6 +163,42 @@ async def test_cleaning_up_may_wait() -> None:
     assert run.ends == []
     cleaned.set_result(None)
     assert run.ends == [(None, asyncio.CancelledError)]
+
+
+@pytest.mark.parametrize("rounds", range(5))
+async def test_what_a_task_has_made_is_never_lost(rounds: int) -> None:
+    made: list[int] = []
+    unwanted: list[int] = []
+
+    async def work() -> int:
+        await asyncio.sleep(0)
+        made.append(7)
+        return 7
+
+    run = Ends(in_task(work(), let_go=unwanted.append))
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+    run.course.cancel()
+    [(result, _)] = await run.until_over()
+    taken = [] if result is None else [result]
+    assert [*taken, *unwanted] == made
+    assert bool(taken) is (rounds >= 3)
+    assert bool(unwanted) is (rounds == 2)
+
+
+async def test_what_a_task_raises_at_the_moment_of_a_cancellation_is_nobodys() -> None:
+    async def work() -> int:
+        raise KeyError
+
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    run = Ends(in_task(work(), let_go=lambda _: pytest.fail("there is nothing to let go of")))
+    await asyncio.sleep(0)
+    run.course.cancel()
+    assert await run.until_over() == [(None, asyncio.CancelledError)]
+    del run
+    gc.collect()
+    assert complaints == []
 
 
 async def wait(what: Any) -> str:

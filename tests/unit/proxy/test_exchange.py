@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from epd.proxy.connectors import Connector
+from epd.proxy.course import Course
 from epd.proxy.errors import (
     EncoderUnavailableError,
     ExhaustedError,
@@ -22,7 +23,7 @@ from epd.proxy.health import State
 from epd.proxy.prefill import Arrival
 from epd.proxy.settings import EncoderFailurePolicy, Limits
 from epd.proxy.stored import RESPONSES_PATH, made_by, new_id
-from epd.proxy.transport import Cause
+from epd.proxy.transport import Cause, Reply
 from unit.proxy.engines import (
     CONTENT,
     HANG,
@@ -314,6 +315,38 @@ async def test_a_client_that_leaves_has_nothing_sent_again() -> None:
         assert b.engines.cancelled == [list(scripts)[-1]]
         assert sent_to(b) == ["d0*", "d1"][: len(scripts)]
         assert b.load.counts() == {"d1": 1}
+
+
+@pytest.mark.parametrize("pictures", [(), ("AAAA",)], ids=["text", "media"])
+async def test_in_whichever_round_a_client_leaves_nothing_is_left(pictures: tuple[str, ...]) -> None:
+    rounds, streams, left = 0, 0, True
+    while left:
+        b = bench(E0, D0, scripts={"d0": [streamed(ROLE_CHUNK, CONTENT, None)]})
+        replies: list[Reply | None] = []
+        course = Course(b.exchange.answer(arrival(*pictures)), lambda reply, _, kept=replies: kept.append(reply))
+        course.begin()
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        left = not replies
+        course.cancel()
+        await settle()
+        (reply,) = replies
+        if reply is not None:
+            assert reply.stream is not None
+            reply.stream.close()
+            streams += 1
+        assert (b.load.counts(), b.exchange._demand.fallbacks) == ({}, 0)
+        assert all(answer.closed for answer in b.engines.answers)
+        rounds += 1
+    assert (rounds > 1, streams) == (True, 1)
+
+
+async def test_a_stream_that_is_refused_without_media_takes_no_place_while_it_is_sent_again() -> None:
+    refusal = replace(streamed(CONTENT), status=400)
+    b = bench(E0, D0, D1, rewrites=True, scripts={"d0": [refusal], "d1": [document({})]})
+    b.load.begin("d1")
+    assert (await b.exchange.answer(arrival("AAAA"))).status == 200
+    assert (sent_to(b), b.load.counts()) == (["d0*", "d1"], {"d1": 1})
 
 
 async def test_a_request_that_is_sent_again_is_broken_off_there() -> None:

@@ -135,3 +135,22 @@ async def test_a_call_that_is_cancelled_while_it_connects_leaves_nothing(transpo
             await task
         assert (transport._engines, transport._connections) == ({}, set())
         assert await (await transport.send(engine.call())).read() == b"ok"
+
+
+async def test_a_connection_that_is_there_when_its_call_is_cancelled_is_closed(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with raw_engine(Peer.closed) as engine:
+        connect = transport._engine(engine.address).connect
+
+        async def leave(factory: Callable[[], EngineConnection]) -> tuple[object, EngineConnection]:
+            made = await connect(factory)
+            asyncio.get_running_loop().call_soon(calling.cancel)
+            return made
+
+        monkeypatch.setattr(transport._engine(engine.address), "connect", leave)
+        calling = asyncio.create_task(transport.send(engine.call()))
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        await until(lambda: engine.finished == 1)
+        assert (transport._engines, transport._connections) == ({}, set())

@@ -131,6 +131,19 @@ async def test_a_stream_that_is_relayed_ends_its_span_with_its_end() -> None:
     assert (len(traced.spans()), scripted.closed) == (1, 1)
 
 
+@pytest.mark.parametrize("fault", [None, TransportError(Cause.DISCONNECTED, "x")], ids=["ends", "breaks off"])
+async def test_a_span_ends_once_however_many_sinks_hear_of_the_end(
+    fault: TransportError | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    traced = Traced(Scripted(chunks=[] if fault is None else [fault]))
+    answer = await traced.send()
+    for _ in range(2):
+        over = asyncio.get_running_loop().create_future()
+        answer.relay(Collected(bytearray(), over))
+        assert over.exception() is fault
+    assert (len(traced.spans()), caplog.messages) == (1, [])
+
+
 async def test_a_stream_that_is_left_is_broken_off() -> None:
     traced = Traced(streamed(b"a", None))
     (await traced.send()).close()

@@ -106,6 +106,39 @@ async def test_an_answer_is_the_same_however_it_comes(pieces: list[bytes], expec
     assert seen == expected
 
 
+@dataclass
+class ByChunks(Recorder):
+    """Takes chunks as they came; `whole` has their contents."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.whole: list[bytes] = []
+
+    def write_chunk(self, framed: bytes, start: int) -> None:
+        self.whole.append(framed[start:-2])
+        self.write(framed[start:-2])
+
+
+async def test_chunks_that_come_whole_are_handed_on_so() -> None:
+    line, sink = Line(), ByChunks()
+    line.ask().relay(sink)
+    line.hear(CHUNKED, b"2\r\nok\r\n", b"3\r\nyes\r\n", b"1\r\n", b"x\r\n", b"1\r\ny\r\n", b"0\r\n\r\n")
+    assert (bytes(sink.body), sink.whole, line.freed) == (b"okyesxy", [b"yes", b"y"], 1)
+
+
+@pytest.mark.parametrize(("begun", "size"), [(b"1", 0x12), (b"5;x=", 5)], ids=["size", "extension"])
+@pytest.mark.parametrize("together", [False, True])
+async def test_what_looks_like_a_chunk_behind_a_part_of_its_size_is_none(
+    begun: bytes, size: int, together: bool
+) -> None:
+    line, sink = Line(), ByChunks()
+    line.ask().relay(sink)
+    line.hear(CHUNKED, *([b"1\r\na\r\n" + begun] if together else [b"1\r\na\r\n", begun]))
+    content = b"ok\r\n".ljust(size, b"x")
+    line.hear(b"2\r\n" + content[:4], content[4:] + b"\r\n", b"0\r\n\r\n")
+    assert (bytes(sink.body), sink.whole, line.freed) == (b"a" + content, [], 1)
+
+
 async def test_an_endless_head_is_given_up_before_it_ends() -> None:
     line = Line()
     answer = line.ask()
