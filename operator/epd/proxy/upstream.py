@@ -163,14 +163,14 @@ class EngineConnection(asyncio.Protocol):
             answer.push(body)
         elif self._stage is not _COMPLETE:
             self._overhead += len(data)
-        if self._answer is not answer:
+        if not self._carries(answer):
             return  # closed by who got the bytes
         if self._stage is _COMPLETE:
             self._finish(answer, reusable=defect is None)
         if arrives:
             # who waits goes on within this call, perhaps with another request over this connection
             answer.arrived.set_result(None)
-        if self._answer is answer and (defect is not None or self._overhead > OVERHEAD_BYTES):
+        if self._carries(answer) and (defect is not None or self._overhead > OVERHEAD_BYTES):
             self.break_off(TransportError(Cause.PROTOCOL, f"no HTTP/1.1: {defect or 'a head without end'}"))
 
     def eof_received(self) -> None:
@@ -245,6 +245,11 @@ class EngineConnection(asyncio.Protocol):
             self._keep = self._parser.should_keep_alive()
 
     # ours
+
+    def _carries(self, answer: EngineAnswer) -> bool:
+        """Whether it is still this answer that comes. Asked for by a call, since compiled code takes for granted that
+        what was compared once has not become None since."""
+        return self._answer is answer
 
     def _parse(self, data: bytes) -> Exception | None:
         """Parse, and return what is wrong with it."""

@@ -185,7 +185,7 @@ ENCODER_FAULTS = {
     "500": (stubs.status(500, ERROR_500), "status"),
     "400": (stubs.status(400, {"error": {"message": "cannot identify image file", "code": 400}}), "status"),
     "dies": (stubs.dies_after(), "disconnected"),
-    "hangs": (hangs_for_an_hour, "timeout"),
+    "hangs": pytest.param(hangs_for_an_hour, "timeout", marks=pytest.mark.interpreted),
 }
 
 

@@ -326,6 +326,7 @@ async def test_an_encoder_on_trial_gets_one_primer() -> None:
     task.cancel()
 
 
+@pytest.mark.interpreted
 async def test_primers_of_a_request_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[MediaItem] = []
 
@@ -353,6 +354,7 @@ async def test_primers_of_a_request_take_turns(monkeypatch: pytest.MonkeyPatch) 
     assert b.load.counts() == {}
 
 
+@pytest.mark.interpreted
 async def test_hint_keys_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
 
