@@ -116,8 +116,8 @@ class HttpTransport:
             if not connection.heard and isinstance(error.__cause__, ssl.SSLError):
                 # with TLS 1.3 an engine says only after the handshake that it refuses this side's certificate
                 raise self._untrusted(engine, error.__cause__) from error
-            if not connection.heard and engine.secure and self._tls is not None and self._tls.anonymous:
-                self._complaints.hung_up(engine.address)
+            if not connection.heard:
+                self._suspect(engine)
             raise
         self._complaints.succeeded(engine.address)
         return answer
@@ -174,6 +174,11 @@ class HttpTransport:
         if connection.closed:
             # closed within the step of the loop that it takes to get here
             self._count_out(engine)
+            # the loop tells in its next step why
+            await asyncio.create_task(asyncio.sleep(0))
+            if isinstance(connection.fault, ssl.SSLError):
+                raise self._untrusted(engine, connection.fault) from connection.fault
+            self._suspect(engine)
             raise TransportError(Cause.REFUSED, "the engine closed the connection at once")
         self.opened += 1
         self._connections.add(connection)
@@ -182,6 +187,11 @@ class HttpTransport:
 
     def _untrusted(self, engine: _Engine, error: ssl.SSLError) -> TransportError:
         return TransportError(Cause.REFUSED, f"no TLS: {self._complaints.failed(engine.address, error)}")
+
+    def _suspect(self, engine: _Engine) -> None:
+        """An engine has hung up on a new connection, and may want a certificate."""
+        if engine.secure and self._tls is not None and self._tls.anonymous:
+            self._complaints.hung_up(engine.address)
 
     def _keep(self, engine: _Engine, connection: EngineConnection) -> None:
         connection.idle_since = time.monotonic()

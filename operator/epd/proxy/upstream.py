@@ -64,6 +64,8 @@ class EngineConnection(asyncio.Protocol):
         """For the owner's use."""
         self.heard = False
         """Whether anything has come since the last request began."""
+        self.fault: Exception | None = None
+        """What broke it, once it is broken and if anything did."""
         self._on_free = on_free
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
@@ -181,6 +183,7 @@ class EngineConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the owner, and whoever waits for the answer."""
         self._lost = True
+        self.fault = exc
         self._on_lost(self)
         self._end(exc)
 
