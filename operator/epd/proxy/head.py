@@ -37,6 +37,8 @@ _KNOWN_LINES: Final = 4096
 read than to look up. When there are as many, all are forgotten."""
 _KNOWN_LENGTH: Final = 256
 """Bytes of the longest of them, so that all together stay below some 2 MB."""
+_FORGOTTEN: Final = frozenset({"authorization", "proxy-authorization", "x-api-key", "cookie"})
+"""Fields that are never remembered: they have secrets, which may have been taken back."""
 _fields: dict[bytes, tuple[str, str]] = {}
 _request_lines: dict[bytes, tuple[str, str, str, int]] = {}
 
@@ -158,7 +160,7 @@ def _field(line: bytes) -> tuple[str, str]:
     read = (match[1].decode().lower(), match[2].decode("latin-1").strip(" \t"))
     if read[0] == "host" and _HOST.fullmatch(read[1]) is None:
         raise MalformedRequestError("the Host field is no host")
-    if len(line) <= _KNOWN_LENGTH:
+    if len(line) <= _KNOWN_LENGTH and read[0] not in _FORGOTTEN:
         if len(_fields) >= _KNOWN_LINES:
             _fields.clear()
         _fields[line] = read

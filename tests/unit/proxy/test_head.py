@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from epd.proxy import head
 from epd.proxy.errors import ProxyError
 from epd.proxy.head import HEAD_LIMIT, LINE_LIMIT, Head, check_part, parse_head
 
@@ -126,3 +127,18 @@ def test_a_line_end_in_two_parts_is_one() -> None:
         check_part(b"GET / HTTP/1.1\r\nX: a\n", len(b"GET / HTTP/1.1\r\nX: a"))
     with pytest.raises(ProxyError):
         check_part(b"GET / HTTP/1.1\r\nX: a\rb", len(b"GET / HTTP/1.1\r\nX: a\r"))
+
+
+def test_no_secret_is_remembered() -> None:
+    secret = "sk-remembered-by-nobody"
+    fields = (f"Authorization: Bearer {secret}", f"X-API-Key: {secret}", f"cookie: a={secret}", "x-plain: remembered")
+    for _ in range(2):
+        assert parse("GET / HTTP/1.1\nhost: p\n" + "".join(f"{field}\n" for field in fields)).headers == {
+            "host": "p",
+            "authorization": f"Bearer {secret}",
+            "x-api-key": secret,
+            "cookie": f"a={secret}",
+            "x-plain": "remembered",
+        }
+    assert b"x-plain: remembered" in head._fields
+    assert not [line for line in head._fields if secret.encode() in line]
