@@ -46,7 +46,7 @@ def test_every_error_has_openais_shape(
     ("error", "kind"),
     [
         (errors.ProxyError("m"), "api_error"),
-        (errors.InvalidRequestError("m", param="a.b"), "invalid_request_error"),
+        (errors.InvalidRequestError("m"), "invalid_request_error"),
         (errors.MethodNotAllowedError("m", allowed="POST"), "invalid_request_error"),
         (errors.NotFoundError("m"), "not_found_error"),
         (errors.BodyTooLargeError("m"), "request_too_large"),
@@ -58,6 +58,11 @@ def test_every_error_has_openais_shape(
 )
 def test_anthropics_shape(error: errors.ProxyError, kind: str) -> None:
     assert json.loads(error.anthropic_body()) == {"type": "error", "error": {"type": kind, "message": "m"}}
+
+
+def test_anthropics_shape_says_where_in_the_message() -> None:
+    error = errors.InvalidRequestError("type must be a string", param="messages[0].type")
+    assert json.loads(error.anthropic_body())["error"]["message"] == "messages[0].type: type must be a string"
 
 
 def test_a_405_names_the_method() -> None:
