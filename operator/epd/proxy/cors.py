@@ -15,7 +15,8 @@ ANY: Final = "*"
 MAX_AGE_SECONDS: Final = 600
 """How long browsers may keep a preflight; Chromium keeps none longer than 2 h, and a change shall show sooner."""
 EXPOSED: Final = (
-    "x-request-id, x-epd-encode, x-epd-encoders, x-epd-items, x-epd-model-version, x-epd-prefill, retry-after"
+    "x-request-id, x-epd-encode, x-epd-encoders, x-epd-items, x-epd-model-version, x-epd-prefill, x-epd-decode, "
+    "retry-after"
 )
 
 

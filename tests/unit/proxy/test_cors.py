@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from epd.proxy.cors import EXPOSED, Cors
@@ -30,6 +33,12 @@ def test_one_that_may() -> None:
         "access-control-allow-headers": "authorization,content-type",
         "access-control-max-age": "600",
     }
+
+
+def test_pages_may_read_all_that_an_answer_says() -> None:
+    documented = (Path(__file__).parents[3] / "docs" / "proxy.md").read_text()
+    named = set(re.findall(r"^\| `(x-[a-z-]+)` \|", documented, re.MULTILINE))
+    assert {*EXPOSED.split(", ")} == named | {"retry-after"}
 
 
 def test_any_may_without_being_named() -> None:
