@@ -47,10 +47,13 @@ class Occupant(Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """Since when no request has begun, by the monotonic clock; None where one has."""
+        """Since when it has waited for a head to come, or to be whole, by the monotonic clock; None where it does not.
 
-    def close_idle(self) -> None:
-        """Close, if no request has begun."""
+        A client sends a head at once. Who sends but a part of it, and has shown no key yet, must not keep others out.
+        """
+
+    def make_room(self) -> None:
+        """Close, if it is idle."""
 
     def turn_away(self, error: UnavailableError) -> None:
         """Answer with `error` before there is a request, and close."""
@@ -86,7 +89,7 @@ class Crowd(Generic[One]):
             return
         if idle := self._idle():
             for occupant in idle:
-                self._leave(occupant, occupant.close_idle)
+                self._leave(occupant, occupant.make_room)
         else:
             error = TooManyConnectionsError(f"{self._limit} clients are connected, and none of them is idle")
             self._leave(newcomer, lambda: newcomer.turn_away(error))

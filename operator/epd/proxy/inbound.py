@@ -120,9 +120,19 @@ class Connection(asyncio.Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """Since when no request has begun, by the monotonic clock; None where one has, or a reply is unread."""
-        # only this sets the alarm so far ahead, and nothing moves it as long as nothing comes
-        return self._alarm.due - IDLE_SECONDS if self._idle and self._sender.writable else None
+        """Since when it waits for a request, or for the rest of a head, by the monotonic clock; None where one has come
+        or a reply is unread."""
+        if self._stage is not _READING or self._reader.in_body or not self._sender.writable:
+            return None
+        # the alarm is set from the last reply on, or from a head's first byte, and nothing but a whole head moves it
+        return self._alarm.due - (HEAD_SECONDS if self._rest else IDLE_SECONDS)
+
+    def make_room(self) -> None:
+        """Close, if no whole head has come."""
+        if self._idle:
+            self._transport.close()
+        elif self.idle_since is not None:
+            self.abort()
 
     def close_idle(self) -> None:
         """Close, if no request has begun; a request that has gets its reply first."""

@@ -88,6 +88,34 @@ def test_a_thousand_idle_clients_make_room_for_more(loop: str, monkeypatch: pyte
         runner.run(idle_ones_make_room())
 
 
+async def parts_of_heads_make_room() -> None:
+    recorder = Recorder()
+    listener = Listener(recorder, limit=8)
+    await listener.listen("127.0.0.1", 0)
+    slow = [await connect(listener) for _ in range(8)]
+    for _, writer in slow:
+        writer.write(GET[:-2])
+    await until(lambda: all(connection._rest for connection in listener._connections.all()))
+    reading = [asyncio.create_task(reader.read()) for reader, _ in slow]
+    newcomer = await connect(listener)
+    assert await ask(newcomer) == [200]
+    ended, others = await asyncio.wait(reading, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    assert [task.result() for task in ended] == [b""]
+    for task in others:
+        task.cancel()
+    assert recorder.refusals == []
+    for _, writer in (*slow, newcomer):
+        writer.close()
+    await listener.close(5)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_who_sends_but_a_part_of_a_head_makes_room(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowding, "SPARED_SECONDS", 0)
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(parts_of_heads_make_room())
+
+
 async def busy_ones_stay(*, tls: bool) -> None:
     release = asyncio.Event()
 

@@ -25,7 +25,7 @@ class Client:
     def idle_since(self) -> float | None:
         return self.since
 
-    def close_idle(self) -> None:
+    def make_room(self) -> None:
         self.heard.append("closed")
 
     def turn_away(self, error: ProxyError) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from epd.proxy.inbound import READ_AHEAD
 from epd.proxy.transport import Reply
@@ -110,6 +111,32 @@ async def test_draining_answers_close() -> None:
     for one in (late, begun):
         assert (await one.statuses(), one.state) == ([200], "half-closed")
         assert b"connection: close" in one.sent
+
+
+async def test_who_has_sent_no_whole_head_makes_room() -> None:
+    release = asyncio.Event()
+
+    async def answers(turn: RecordedTurn) -> Reply:
+        await release.wait()
+        return await answers_ok(turn)
+
+    begun = time.monotonic()
+    idle, part, body, busy = (Wire(Recorder(answers=answers)) for _ in range(4))
+    part.receive((GET % 0)[:-2])
+    body.receive(post(b"{", length=100))
+    busy.receive(GET % 0)
+    since = [wire.connection.idle_since for wire in (idle, part, body, busy)]
+    assert since[2:] == [None, None]
+    for at in since[:2]:
+        assert at is not None
+        assert begun <= at <= time.monotonic()
+    for wire in (idle, part, body, busy):
+        wire.connection.make_room()
+    assert [wire.state for wire in (idle, part, body, busy)] == ["closed", "aborted", "open", "open"]
+    release.set()
+    body.receive(b"x" * 99)
+    for wire in (body, busy):
+        assert await wire.statuses() == [200]
 
 
 async def test_a_connection_that_is_used_again_and_again_keeps_one_timer() -> None:
