@@ -40,7 +40,12 @@ class Closing:
             self._transport.close()
             return self._until if half else None
         if half:
-            self._transport.write_eof()
+            try:
+                self._transport.write_eof()
+            except OSError:
+                # asyncio's own loop shuts the socket down within the call: the client has reset it
+                self._transport.abort()
+                return None
         return time.monotonic() + LINGER_SECONDS
 
     def drop(self, size: int) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 
@@ -50,6 +51,16 @@ def test_how_it_begins(*, tls: bool, whole: bool, eof: bool, ends: list[str]) ->
     assert transport.ends == ends
     # asyncio bounds the end of TLS by itself
     assert (due is None) == (tls and bool(ends))
+
+
+def test_a_client_that_has_reset_the_connection_is_no_matter() -> None:
+    class Reset(Transport):
+        def write_eof(self) -> None:
+            raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    transport = Reset()
+    assert Closing(transport, until=1e18).begin(whole=True, eof=False) is None
+    assert transport.ends == ["abort"]
 
 
 def test_it_goes_on_while_there_is_something_to_read_and_time() -> None:
