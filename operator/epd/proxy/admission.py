@@ -116,7 +116,7 @@ class Admission:
 
     def _last_of_most(self, client: str) -> tuple[str, _Waiter] | None:
         """The last one to wait of the client with the most, if it still has as many as `client` without that one."""
-        waiting = Counter[str]()
+        waiting: Counter[str] = Counter()
         for name, queue in self._queues.items():
             waiting[_owner(name)] += len(queue)
         most = max(waiting, key=waiting.__getitem__, default="")

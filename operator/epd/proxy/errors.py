@@ -61,7 +61,9 @@ class ProxyError(Exception):
         """The JSON body as clients of `/v1/messages` expect it: `{"type": "error", "error": {"type", "message"}}`."""
         kind = _ANTHROPIC_TYPES.get(self.status) or ("invalid_request_error" if self.status < 500 else "api_error")
         # there is no place for the path but the message, where Anthropic's own errors have it
-        message = f"{self.param}: {self.message}" if self.param else self.message
+        message = self.message
+        if self.param and not message.startswith(self.param):
+            message = f"{self.param}: {message}"
         return json.dumps({"type": "error", "error": {"type": kind, "message": message}}).encode()
 
 

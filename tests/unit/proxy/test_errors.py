@@ -61,8 +61,12 @@ def test_anthropics_shape(error: errors.ProxyError, kind: str) -> None:
 
 
 def test_anthropics_shape_says_where_in_the_message() -> None:
-    error = errors.InvalidRequestError("type must be a string", param="messages[0].type")
-    assert json.loads(error.anthropic_body())["error"]["message"] == "messages[0].type: type must be a string"
+    for param, message, shown in (
+        ("messages[0].type", "type must be a string", "messages[0].type: type must be a string"),
+        ("messages", "messages must be a list", "messages must be a list"),
+    ):
+        error = errors.InvalidRequestError(message, param=param)
+        assert json.loads(error.anthropic_body())["error"]["message"] == shown
 
 
 def test_a_405_names_the_method() -> None:
