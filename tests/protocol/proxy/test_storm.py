@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import logging
@@ -181,6 +182,10 @@ class Client:
         mark = f"<{self.name}.{number}>"
         host, _, port = self.proxy.listener.addresses[0].rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 12)
+        if self.dice.random() < 0.3:
+            # it ends with a reset, whatever was read
+            sock = writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         asks = request(mark, self.dice)
         try:
             cut = self.dice.choice([len(asks), self.dice.randrange(len(asks))])
@@ -188,25 +193,20 @@ class Client:
             manner = self.dice.randrange(8)
             if manner < 3:
                 await rounds(self.dice.choice([0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89]))
-                self.leave(writer, resets=manner == 0)
                 self.seen["left"] += 1
                 return
             await rounds(1)
             writer.write(asks[cut:])
             if manner == 3:
-                writer.write_eof()
+                # a connection that the proxy has broken off can't be ended
+                with contextlib.suppress(OSError):
+                    writer.write_eof()
             self.note(await asyncio.wait_for(self.read(reader, slowly=manner == 4), 20), mark, asks)
         except ConnectionError:
             # the proxy broke off a stream that an engine had broken off
             self.seen["reset"] += 1
         finally:
             writer.transport.abort()
-
-    def leave(self, writer: asyncio.StreamWriter, *, resets: bool) -> None:
-        if resets:
-            sock = writer.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        writer.transport.abort()
 
     async def read(self, reader: asyncio.StreamReader, *, slowly: bool) -> bytes:
         answer = b""
