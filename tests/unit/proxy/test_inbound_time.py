@@ -12,6 +12,8 @@ from epd.proxy.transport import Reply
 from unit.proxy.clients import GET, Stream, post, refuses, refuses_head, settle, streams, until
 from unit.proxy.recorder import RecordedTurn, Recorder, Wire, answers_ok, statuses
 
+pytestmark = pytest.mark.interpreted
+
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,6 +224,7 @@ def test_who_announces_much_and_sends_little_keeps_nobody_out() -> None:
         slow[0].feed(b"x" * 88)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("size", [1, 7, 100, 5000])
 def test_small_pieces_are_looked_through_together(size: int) -> None:
     body = chat("t", picture(30_000), "t" * 9000)

@@ -122,6 +122,7 @@ async def test_a_connection_grows_old(transport: HttpTransport) -> None:
         assert (old.closed, transport.opened) == (True, 2)
 
 
+@pytest.mark.interpreted
 async def test_old_connections_are_closed_without_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "KEEPALIVE_SECONDS", 0.02)
     monkeypatch.setattr(pool, "SWEEP_SECONDS", 0.005)

@@ -77,6 +77,7 @@ async def test_a_new_connection_that_breaks_is_no_stale_one(transport: HttpTrans
         assert len(engine.peers) == 1
 
 
+@pytest.mark.interpreted
 async def test_an_engine_that_breaks_late_or_after_the_first_byte_gets_nothing_twice(
     transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -222,6 +222,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+@pytest.mark.interpreted
 async def test_each_event_puts_off_the_silence(clock: Clock) -> None:
     stream, sink = open_stream(streamed(None), idle=10), Recorder()
     stream.relay(sink)
@@ -235,6 +236,7 @@ async def test_each_event_puts_off_the_silence(clock: Clock) -> None:
     assert broke.cause is Cause.TIMEOUT
 
 
+@pytest.mark.interpreted
 async def test_an_engine_that_is_paused_is_not_silent(clock: Clock) -> None:
     answer = streamed(None)
     stream, sink = open_stream(answer, idle=10), Recorder()
@@ -253,6 +255,7 @@ async def test_an_engine_that_is_paused_is_not_silent(clock: Clock) -> None:
     assert broke.cause is Cause.TIMEOUT
 
 
+@pytest.mark.interpreted
 async def test_while_the_process_stands_still_no_engine_is_silent(clock: Clock) -> None:
     stream, sink = open_stream(streamed(None), idle=10), Recorder()
     stream.relay(sink)
