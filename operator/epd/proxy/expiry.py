@@ -44,5 +44,10 @@ class Expiry(Generic[T]):
             # what is called for one may end others
             if self._due.pop(one, None) is not None:
                 self._on_due(one)
+        self._look_later(now)
+
+    def _look_later(self, now: float) -> None:
+        # not within `_look`, where the type checker takes the timer for None, and compiled code believes it; what is
+        # called for one may have begun another
         if self._due and self._timer is None:
             self._arm(next(iter(self._due.values())) - now)

@@ -25,6 +25,8 @@ async def test_what_has_not_ended_in_time_is_called_once() -> None:
 async def test_what_is_called_for_one_may_end_another_and_begin_a_third() -> None:
     called: list[str] = []
     over = asyncio.Event()
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
 
     def on_due(name: str) -> None:
         called.append(name)
@@ -41,3 +43,4 @@ async def test_what_is_called_for_one_may_end_another_and_begin_a_third() -> Non
     async with asyncio.timeout(10):
         await over.wait()
     assert called == ["first", "third"]
+    assert complaints == []
