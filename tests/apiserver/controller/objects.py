@@ -129,7 +129,8 @@ def _status(namespace: Namespace, kind: str, name: str, status: dict[str, Any]) 
 
 
 def _pod(namespace: Namespace, name: str, template: dict[str, Any]) -> None:
-    containers = [{"name": c["name"], "image": c["image"]} for c in template["spec"]["containers"]]
+    kept = ("name", "image", "ports")
+    containers = [{key: c[key] for key in kept if key in c} for c in template["spec"]["containers"]]
     metadata = {"name": f"{name}-0", "labels": template["metadata"]["labels"]}
     volumes = [v for v in template["spec"].get("volumes", []) if "persistentVolumeClaim" in v]
     # Nobody makes the default service account here, and the admission plugin would wait for it.
