@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
-from cluster import controlplane, native, paths, processes
+from cluster import Cluster, controlplane, native, paths, processes
 from cluster.deployed import Deployed
+from cluster.steps import HarnessError
 
+_ARMED = "armed\n"
 _SIGNAL_CORE = """
 import os, pathlib, sys
 names = pathlib.Path("/proc").glob("[0-9]*/comm")
 cores = [name.parent.name for name in names if name.read_text().startswith("VLLM::EngineCor")]
 assert cores, "no engine core"
+if sys.argv[2:] == ["wait"]:
+    print("armed", flush=True)
+    sys.stdin.readline()
 for pid in cores:
     os.kill(int(pid), int(sys.argv[1]))
 """
@@ -31,6 +37,31 @@ def signal_engine(epd: Deployed, role: str, number: signal.Signals) -> None:
     """Send a signal to the engine cores of a role; the HTTP servers before them stay as they are."""
     for pod in epd.pods(role):
         epd.run("exec", pod["metadata"]["name"], "--", "python3", "-c", _SIGNAL_CORE, str(int(number)))
+
+
+@contextmanager
+def armed(cluster: Cluster, epd: Deployed, role: str, number: signal.Signals) -> Iterator[Callable[[], None]]:
+    """What does as `signal_engine`, within milliseconds: kubectl takes a second, in which an answer may end.
+
+    Raises HarnessError: an engine can't be reached.
+    """
+    kubectl = [str(paths.tool("kubectl")), "--kubeconfig", str(cluster.kubeconfig), "-n", epd.namespace, "exec", "-i"]
+    script = ["--", "python3", "-c", _SIGNAL_CORE, str(int(number)), "wait"]
+    with ExitStack() as stack:
+        waiting = []
+        for pod in epd.pods(role):
+            command = [*kubectl, pod["metadata"]["name"], *script]
+            waiting.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            stack.callback(waiting[-1].kill)
+        for shell in waiting:
+            if shell.stdout is None or shell.stdout.readline() != _ARMED:
+                raise HarnessError("an engine's container runs no script")
+
+        def strike() -> None:
+            for shell in waiting:
+                shell.communicate("\n")
+
+        yield strike
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from cluster import Cluster, entries
 from cluster.chat import Answer, ask, body, picture
 from cluster.clients import load, wrong
 from cluster.deployed import Deployed
-from cluster.outages import hung, interrupted, signal_engine, without_control_plane
+from cluster.outages import armed, hung, interrupted, signal_engine, without_control_plane
 from cluster.test_serving import encode_only, entry
 
 pytestmark = pytest.mark.node
@@ -54,7 +54,7 @@ def roll_proxy(epd: Deployed, change: dict[str, Any]) -> None:
 
 
 def long(*colours: str) -> dict[str, Any]:
-    """A request for an answer of about ten seconds."""
+    """A request for an answer of seconds."""
     return body([picture(colour) for colour in colours], max_tokens=1500, ignore_eos=True)
 
 
@@ -83,8 +83,9 @@ def test_an_encoder_that_hangs_costs_its_timeout(epd: Deployed) -> None:
     assert (again.status, again.text, again.headers["x-epd-encode"]) == (200, "orange", "encoded")
 
 
-def test_an_engine_that_hangs_in_a_stream_breaks_it_off(epd: Deployed) -> None:
-    streamed = interrupted(epd.url(), long("red"), lambda: signal_engine(epd, "prefill-decode", signal.SIGSTOP))
+def test_an_engine_that_hangs_in_a_stream_breaks_it_off(cluster: Cluster, epd: Deployed) -> None:
+    with armed(cluster, epd, "prefill-decode", signal.SIGSTOP) as stop:
+        streamed = interrupted(epd.url(), long("red"), stop)
     signal_engine(epd, "prefill-decode", signal.SIGCONT)
     assert streamed.text.startswith("red")
     assert not streamed.complete
@@ -129,9 +130,10 @@ def test_encoders_that_are_gone_are_a_matter_of_policy(epd: Deployed) -> None:
     epd.patch({"encode": {"replicas": 1}})
 
 
-def test_an_engine_that_is_killed_in_a_stream_is_missed_until_it_is_back(epd: Deployed) -> None:
+def test_an_engine_that_is_killed_in_a_stream_is_missed_until_it_is_back(cluster: Cluster, epd: Deployed) -> None:
     url = epd.url()
-    streamed = interrupted(url, long(), lambda: signal_engine(epd, "prefill-decode", signal.SIGKILL))
+    with armed(cluster, epd, "prefill-decode", signal.SIGKILL) as kill:
+        streamed = interrupted(url, long(), kill)
     assert streamed.text
     assert not streamed.complete
     refusals: list[tuple[int, str]] = []
