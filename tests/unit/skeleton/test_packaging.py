@@ -70,3 +70,11 @@ def test_locked_requirements_have_hashes_and_name_no_host(name: str) -> None:
     assert all("==" in line for line in pins)
     assert text.count("--hash=sha256:") >= len(pins)
     assert "://" not in text
+
+
+def test_what_is_compiled_is_there() -> None:
+    """The build hook leaves out in silence what it does not find."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    included = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["mypyc"]["include"]
+    assert [name for name in included if not (ROOT / name).is_file()] == []
+    assert len(included) == len(set(included)) > 0
