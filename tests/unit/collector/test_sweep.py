@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +9,6 @@ from epd.collector.result import Cause
 from unit.collector.tree import DEAD, LIVE, Tree, policy
 
 HOUR, DAY = 3600, 86400
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    tree = Tree(tmp_path)
-    tree.record(LIVE)
-    return tree
 
 
 def test_old_temporary_files_go_and_young_ones_stay(tree: Tree) -> None:

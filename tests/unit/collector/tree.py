@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from epd.api.names import Reason
 from epd.collector.collection import Collection
 from epd.collector.files import Files, KernelFiles
 from epd.collector.inputs import Claim, Declaration, Liveness, Policy
@@ -98,6 +99,13 @@ class Tree:
     def condemn(self, version: str, *, age: float = 7200.0) -> Path:
         return self.file(f".epd-gc/condemned/{version}", age=age, size=0)
 
+    def pin(self, entry: Path, name: str = "1") -> Path:
+        """Pin an entry as a pod that is alive does."""
+        pin = self.path / ".epd-gc" / "pins" / "pod-1" / "n" / name
+        self.file(".epd-gc/pins/pod-1/n/heartbeat", age=1, size=0)
+        os.link(entry, pin)
+        return pin
+
     def dead(self, *, entries: int = 3, age: float = 7200.0) -> None:
         """A version that is due to be removed."""
         self.record(DEAD)
@@ -115,6 +123,11 @@ class Tree:
             for path in sorted(self.path.rglob("*"))
             for status in [path.lstat()]
         }
+
+
+def reasons(result: PassResult) -> list[Reason]:
+    """Why a pass has something to tell."""
+    return [trouble.reason for trouble in result.troubles]
 
 
 def policy(**changed: Any) -> Policy:
