@@ -16,6 +16,9 @@ from epd.connector.local import Copy
 from epd.connector.probe import Task
 from epd.connector.scheduler import SchedulerSide
 
+TOKENS = 10
+"""Scheduled in a step that computes something."""
+
 
 class Pool:
     """Tasks wait until `run` makes their calls. After `hang` they have threads, which come back with `run`."""
@@ -131,6 +134,13 @@ class Scripted:
         copy = Copy(load.path, memoryview(b""), 64)
         self.finder.entries[identifier, rows] = Found(load, copy, 0.01)
         return load
+
+    def allocate(self, request: Any) -> None:
+        """Ask until its items were searched for, then have the request scheduled."""
+        self.side.ensure(request, 0)
+        self.pool.run()
+        self.side.ensure(request, 0)
+        self.side.allocated(request, 0)
 
     def released(self) -> list[str]:
         self.local.run()
