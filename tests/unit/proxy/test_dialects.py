@@ -1,3 +1,5 @@
+"""Bodies of every dialect: what is primed of them, what goes on, and that it stays where it is."""
+
 from __future__ import annotations
 
 import json
@@ -9,283 +11,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epd.proxy.bodies import Bodies
 from epd.proxy.dialects import SCORED_FIELDS
-from epd.proxy.errors import InvalidRequestError
-from epd.proxy.identifiers import HashAlgorithm
-from epd.proxy.intake import Intake
-from epd.proxy.lifting import LiftedBody
-from epd.proxy.media import MediaPolicy
 from epd.proxy.requests import ParsedRequest, primer_body
 from epd.proxy.rewrite import Reported, without_pixels
-from epd.proxy.routes import find
-from epd.proxy.transport import Body
-from unit.proxy.bodytexts import base64_text
-
-POLICY = MediaPolicy(allowed_domains=frozenset({"a.example"}))
-OPENED = frozenset({"/invocations", "/inference/v1/generate"})
-DATA = "data:image/png;base64,AAAA"
-LONG = base64_text(0, 9000)
-TRANSFER = {"ec_transfer_params": {"k": {}}, "kv_transfer_params": {"remote_host": "h"}}
-
-
-def whole(body: Body) -> Any:
-    return json.loads(body if isinstance(body, bytes) else b"".join(body))
-
-
-def parse(path: str, document: dict[str, Any], *, lift: bool = False) -> ParsedRequest:
-    reader = find("POST", path, opened=OPENED).route.parse
-    assert reader is not None
-    body: bytes | LiftedBody = json.dumps(document).encode()
-    if lift:
-        taken = Intake(share=Bodies(room=None).share(), limit=1 << 26, algorithm=HashAlgorithm.BLAKE3, length=None)
-        taken.feed(json.dumps(document).encode())
-        body = taken.lifted()
-        assert body.payloads
-    return reader(body, policy=POLICY)
-
-
-def refusal(path: str, document: dict[str, Any]) -> tuple[str, str | None]:
-    with pytest.raises(InvalidRequestError) as refused:
-        parse(path, document)
-    return refused.value.error_code, refused.value.param
-
-
-def image_url(url: object = DATA, **more: Any) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": url}, **more}
-
-
-def input_image(url: object = DATA, **more: Any) -> dict[str, Any]:
-    return {"type": "input_image", "image_url": url, **more}
-
-
-def image(**source: Any) -> dict[str, Any]:
-    return {"type": "image", "source": source or {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
-
-
-Place = tuple[str, Callable[[Any], dict[str, Any]], str]
-"""A path, how a body looks that has something at a place, and the place."""
-
-CHAT_PLACES: list[Place] = [
-    (
-        "/v1/chat/completions",
-        lambda part: {"messages": [{"role": "user", "content": [part]}]},
-        "messages[0].content[0]",
-    ),
-    ("/v1/chat/completions", lambda part: {"messages": [{}, {"content": ["a", part]}]}, "messages[1].content[1]"),
-    ("/tokenize", lambda part: {"messages": [{"role": "user", "content": [part]}]}, "messages[0].content[0]"),
-    ("/v1/embeddings", lambda part: {"messages": [{"content": [part]}]}, "messages[0].content[0]"),
-    ("/v1/embeddings", lambda part: {"messages": [[{"content": [part]}]]}, "messages[0][0].content[0]"),
-    ("/v1/embeddings", lambda part: {"input": [{"content": [part]}]}, "input[0].content[0]"),
-    ("/v1/embeddings", lambda part: {"input": [[1], [{"content": [part]}]]}, "input[1][0].content[0]"),
-    ("/pooling", lambda part: {"messages": [{"content": [part]}]}, "messages[0].content[0]"),
-    ("/pooling", lambda part: {"input": [{"content": [part]}]}, "input[0].content[0]"),
-    ("/invocations", lambda part: {"messages": [{"content": [part]}]}, "messages[0].content[0]"),
-    ("/invocations", lambda part: {"input": [[{"content": [part]}]]}, "input[0][0].content[0]"),
-    ("/invocations", lambda part: {"query": {"content": [part]}, "documents": []}, "query.content[0]"),
-    *[
-        (path, lambda part, name=name: {name: [{"content": [part]}]}, f"{name}[0].content[0]")
-        for path in ("/score", "/v1/score")
-        for name in ("queries", "documents", "items", "data_1", "data_2", "text_1", "text_2")
-    ],
-    *[
-        (path, lambda part, name=name: {name: {"content": [part]}}, f"{name}.content[0]")
-        for path in ("/rerank", "/v1/rerank", "/v2/rerank")
-        for name in ("query", "documents")
-    ],
-]
-RESPONSES_PLACES: list[Place] = [
-    ("/v1/responses", lambda part: {"input": [{"role": "user", "content": [part]}]}, "input[0].content[0]"),
-    (
-        "/v1/responses",
-        lambda part: {"input": [{"role": "x", "type": "message", "content": [part]}]},
-        "input[0].content[0]",
-    ),
-    (
-        "/v1/responses",
-        lambda part: {"input": [{"type": "function_call_output", "output": [part]}]},
-        "input[0].output[0]",
-    ),
-    (
-        "/v1/responses",
-        lambda part: {"input": [{"type": "custom_tool_call_output", "output": [part]}]},
-        "input[0].output[0]",
-    ),
-    ("/v1/responses", lambda part: {"input": [{"type": "reasoning", "content": [part]}]}, "input[0].content[0]"),
-]
-RESULT = {"type": "tool_result", "tool_use_id": "t"}
-MESSAGES_PLACES: list[Place] = [
-    (path, body, place)
-    for path in ("/v1/messages", "/v1/messages/count_tokens")
-    for body, place in (
-        (lambda block: {"messages": [{"role": "user", "content": [block]}]}, "messages[0].content[0]"),
-        (
-            lambda block: {"messages": [{"role": "user", "content": [{**RESULT, "content": [block]}]}]},
-            "messages[0].content[0].content[0]",
-        ),
-    )
-]
-SYSTEM_PLACES: list[Place] = [
-    (path, lambda block: {"system": [block], "messages": []}, "system[0]")
-    for path in ("/v1/messages", "/v1/messages/count_tokens")
-]
-
-DENIED = "media_domain_not_allowed"
-SCHEME = "media_scheme_not_allowed"
-INVALID = "invalid_request"
-REFUSED: list[tuple[list[Place], dict[str, Any], str, str]] = [
-    # where, what, the code and the field
-    (CHAT_PLACES, {"type": "image_embeds", "image_embeds": "x"}, INVALID, ".image_embeds"),
-    (CHAT_PLACES, {"type": "image_embeds", "image_embeds": None, "uuid": "k"}, INVALID, ".image_embeds"),
-    (CHAT_PLACES, {"type": "text", "text": "t", "prompt_embeds": "x"}, INVALID, ".prompt_embeds"),
-    (CHAT_PLACES, {"type": "prompt_embeds", "data": "x"}, INVALID, ".type"),
-    (CHAT_PLACES, {"type": "image_pil", "image_pil": None, "uuid": "k"}, INVALID, ".type"),
-    (CHAT_PLACES, {"type": "image_url", "image_url": None, "uuid": "k"}, INVALID, ".image_url"),
-    (CHAT_PLACES, {"type": "input_audio", "input_audio": None, "uuid": "k"}, INVALID, ".input_audio"),
-    (CHAT_PLACES, {"image_url": "http://10.0.0.1/", "uuid": "k"}, INVALID, ".image_url"),
-    (CHAT_PLACES, {"type": "text", "text": "t", "video_url": {"url": DATA}, "uuid": "k"}, INVALID, ".video_url"),
-    (CHAT_PLACES, input_image("file:///etc/passwd"), INVALID, ".image_url"),
-    (CHAT_PLACES, {"type": "input_file", "file_url": "http://10.0.0.1/"}, INVALID, ".type"),
-    (CHAT_PLACES, image_url("file:///etc/passwd"), SCHEME, ".image_url.url"),
-    (CHAT_PLACES, image_url("http://10.0.0.1/"), DENIED, ".image_url.url"),
-    (RESPONSES_PLACES, {"type": "image_embeds", "image_embeds": "x"}, INVALID, ".image_embeds"),
-    (RESPONSES_PLACES, {"type": "input_text", "text": "t", "image_embeds": "x"}, INVALID, ".image_embeds"),
-    (RESPONSES_PLACES, input_image(audio_embeds="x"), INVALID, ".audio_embeds"),
-    (RESPONSES_PLACES, input_image(video_url={"url": "file:///x"}), INVALID, ".video_url"),
-    (
-        RESPONSES_PLACES,
-        {"type": "input_text", "text": "t", "image_url": "file:///x", "uuid": "k"},
-        INVALID,
-        ".image_url",
-    ),
-    (RESPONSES_PLACES, {"type": "input_image", "file_id": "f"}, INVALID, ".file_id"),
-    (RESPONSES_PLACES, input_image(file_id="f"), INVALID, ".file_id"),
-    (RESPONSES_PLACES, input_image(None, uuid="k"), INVALID, ".image_url"),
-    (RESPONSES_PLACES, input_image({"url": DATA}), INVALID, ".image_url"),
-    (RESPONSES_PLACES, {"type": "input_file", "file_url": "http://10.0.0.1/"}, INVALID, ".type"),
-    (RESPONSES_PLACES, {"type": "prompt_embeds", "data": "x"}, INVALID, ".type"),
-    (RESPONSES_PLACES, {"image_pil": None, "uuid": "k"}, INVALID, ".type"),
-    (RESPONSES_PLACES, image_url(), INVALID, ".type"),
-    (RESPONSES_PLACES, input_image("file:///etc/passwd"), SCHEME, ".image_url"),
-    (RESPONSES_PLACES, input_image("http://10.0.0.1/"), DENIED, ".image_url"),
-    (MESSAGES_PLACES, image(type="url", url="file:///etc/passwd"), SCHEME, ".source.url"),
-    (MESSAGES_PLACES, image(type="url", url="http://10.0.0.1/"), DENIED, ".source.url"),
-    (MESSAGES_PLACES, image(type="url", url=""), INVALID, ".source.url"),
-    (MESSAGES_PLACES, image(type="file", file_id="f"), INVALID, ".source"),
-    (MESSAGES_PLACES, image(media_type="image/png", data="AAAA"), INVALID, ".source"),
-    (MESSAGES_PLACES, image(type="base64", media_type="image/png,x", data="AAAA"), INVALID, ".source.media_type"),
-    (MESSAGES_PLACES, image(type="base64", media_type=None, data="AAAA"), INVALID, ".source.media_type"),
-    (MESSAGES_PLACES, image(type="base64", media_type="image/png", data=""), INVALID, ".source.data"),
-    (MESSAGES_PLACES, image(type="base64", media_type="image/png", data="  "), INVALID, ".source.data"),
-    (MESSAGES_PLACES, {"type": "image", "source": None}, INVALID, ".source"),
-    (MESSAGES_PLACES, {"type": "document", "source": {"type": "url", "url": "http://10.0.0.1/"}}, INVALID, ".type"),
-    (MESSAGES_PLACES, {"type": "search_result", "source": "http://10.0.0.1/"}, INVALID, ".type"),
-    (MESSAGES_PLACES, {"type": "image_embeds", "image_embeds": "x"}, INVALID, ".image_embeds"),
-    (MESSAGES_PLACES, image_url(), INVALID, ".type"),
-    (MESSAGES_PLACES, {"type": "text", "text": "t", "image_url": {"url": DATA}, "uuid": "k"}, INVALID, ".image_url"),
-    (SYSTEM_PLACES, image(), INVALID, ".type"),
-    (SYSTEM_PLACES, {"type": "text", "text": "t", "image_embeds": "x"}, INVALID, ".image_embeds"),
-]
-
-
-@pytest.mark.parametrize(
-    ("path", "document", "expected"),
-    [
-        pytest.param(path, body(part), (code, place + field), id=f"{path} {place} {number}")
-        for number, (places, part, code, field) in enumerate(REFUSED)
-        for path, body, place in places
-    ],
+from unit.proxy.places import (
+    CHAT_PLACES,
+    LONG,
+    MESSAGES_PLACES,
+    RESPONSES_PLACES,
+    RESULT,
+    TRANSFER,
+    Place,
+    image,
+    image_url,
+    input_image,
+    parse,
+    whole,
 )
-def test_what_names_a_key_a_host_or_a_tensor_is_refused_at_its_place(
-    path: str, document: dict[str, Any], expected: tuple[str, str]
-) -> None:
-    assert refusal(path, document) == expected
-
-
-BODIES: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": []},
-    "/v1/completions": {"prompt": [1, 2]},
-    "/v1/responses": {"input": "x"},
-    "/v1/messages": {"messages": []},
-    "/v1/messages/count_tokens": {"messages": []},
-    "/tokenize": {"prompt": "x"},
-    "/detokenize": {"tokens": [1]},
-    "/v1/embeddings": {"input": ["x"]},
-    "/pooling": {"input": [[1, 2], [3]]},
-    "/score": {"queries": "x", "documents": ["y", "z"]},
-    "/v1/score": {"text_1": "x", "text_2": "y"},
-    "/rerank": {"query": "x", "documents": ["y"]},
-    "/v1/rerank": {"query": "x", "documents": "y"},
-    "/v2/rerank": {"query": "x", "documents": ["y"]},
-    "/invocations": {"prompt": "x"},
-    "/inference/v1/generate": {"token_ids": [1]},
-}
-
-
-@pytest.mark.parametrize("path", BODIES)
-def test_at_the_top_tensors_are_refused_and_transfers_are_stripped(path: str) -> None:
-    plain = BODIES[path]
-    assert whole(parse(path, plain).body) == plain
-    assert refusal(path, {**plain, "prompt_embeds": "x"}) == (INVALID, "prompt_embeds")
-    extra = {"vllm_xargs": {**TRANSFER, "a": 1}, "request_id": "r", **TRANSFER}
-    assert whole(parse(path, {**plain, **extra}).body) == {**plain, "vllm_xargs": {"a": 1}}
-
-
-@pytest.mark.parametrize(
-    ("path", "field"),
-    [
-        ("/v1/responses", "previous_input_messages"),
-        ("/invocations", "previous_input_messages"),
-        ("/pooling", "data"),
-        ("/v1/embeddings", "data"),
-        ("/invocations", "data"),
-        ("/inference/v1/generate", "features"),
-        ("/inference/v1/generate", "content_parts"),
-    ],
-)
-def test_fields_of_one_route_are_refused(path: str, field: str) -> None:
-    assert refusal(path, {**BODIES[path], field: [{"url": "http://10.0.0.1/"}]}) == (INVALID, field)
 
 
 def test_transfers_are_stripped_where_a_route_has_them_elsewhere() -> None:
     sampling = {"extra_args": {**TRANSFER, "a": 1}, "n": 1}
     sent = whole(parse("/inference/v1/generate", {"token_ids": [1], "sampling_params": sampling}).body)
     assert sent == {"token_ids": [1], "sampling_params": {"extra_args": {"a": 1}, "n": 1}}
-
-
-@pytest.mark.parametrize(
-    ("path", "document", "param"),
-    [
-        ("/v1/responses", {}, "input"),
-        ("/v1/responses", {"input": ["x"]}, "input[0]"),
-        ("/v1/responses", {"input": [{"role": "user", "content": {}}]}, "input[0].content"),
-        ("/v1/responses", {"input": [{"output": {"type": "computer_screenshot"}}]}, "input[0].output"),
-        ("/v1/responses", {"input": [{"role": "user", "content": ["x"]}]}, "input[0].content[0]"),
-        ("/v1/responses", {"input": [{"image_embeds": "x"}]}, "input[0].image_embeds"),
-        ("/v1/responses", {"input": [input_image()]}, "input[0].image_url"),
-        ("/v1/responses", {"input": "x", "previous_response_id": "../x"}, "previous_response_id"),
-        ("/v1/responses", {"input": "x", "previous_response_id": 7}, "previous_response_id"),
-        ("/v1/messages", {"messages": {}}, "messages"),
-        ("/v1/messages", {"messages": ["x"]}, "messages[0]"),
-        ("/v1/messages", {"messages": [{"role": "user"}]}, "messages[0].content"),
-        ("/v1/messages", {"messages": [{"content": ["x"]}]}, "messages[0].content[0]"),
-        ("/v1/messages", {"messages": [], "system": {}}, "system"),
-        ("/tokenize", {"messages": "x"}, "messages"),
-        ("/v1/embeddings", {"input": {}}, "input"),
-        ("/v1/embeddings", {"input": [[[1]]]}, "input[0][0]"),
-        ("/score", {"queries": [["x"]]}, "queries[0]"),
-        ("/score", {"queries": {"image_embeds": "x"}}, "queries.image_embeds"),
-        ("/rerank", {"query": {"content": "x"}}, "query.content"),
-    ],
-)
-def test_what_is_malformed_is_refused(path: str, document: dict[str, Any], param: str) -> None:
-    assert refusal(path, document) == (INVALID, param)
-
-
-def test_what_is_scored_has_its_content_in_parts() -> None:
-    for content in ("x", None, {}):
-        with pytest.raises(InvalidRequestError, match="content must be a list of parts"):
-            parse("/rerank", {"query": {"content": content}})
 
 
 def primed(request: ParsedRequest) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What a connection makes of bytes, without sockets: the test is the transport."""
+"""Bytes of an answer, however they come: what a connection makes of them. The test is the transport."""
 
 from __future__ import annotations
 
@@ -9,47 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epd.proxy.transport import Body, Buffer, Cause, TransportError
-from epd.proxy.upstream import (
-    BATCH_BYTES,
-    HEAD_BYTES,
-    JOINED_BYTES,
-    OVERHEAD_BYTES,
-)
+from epd.proxy.transport import Cause, TransportError
+from epd.proxy.upstream import HEAD_BYTES, OVERHEAD_BYTES
+from unit.proxy.outcomes import LENGTH, Outcome, outcome
 from unit.proxy.rawengine import CHUNKED, OK, Recorder
 from unit.proxy.wires import Line
 
-
-@dataclass
-class Outcome:
-    """All that can be seen of an answer. `headers` are None where no head came."""
-
-    status: int
-    headers: dict[str, str] | None
-    body: bytes
-    cause: Cause | None
-    kept: bool
-
-
-async def outcome(*pieces: bytes, eof: bool = False, bodyless: bool = False) -> Outcome:
-    line = Line()
-    answer = line.ask(bodyless=bodyless)
-    sink = Recorder()
-    answer.relay(sink)
-    line.hear(*pieces)
-    kept = line.freed == 1 and not line.wire.aborted
-    line.hear(eof=eof)
-    assert line.freed <= 1
-    if answer.arrived.done() and (error := answer.arrived.exception()) is not None:
-        assert isinstance(error, TransportError)
-        assert not sink.writes
-        return Outcome(0, None, b"", error.cause, kept)
-    assert sink.over.done(), "neither complete nor broken"
-    broke = sink.over.result()
-    return Outcome(answer.status, dict(answer.headers), bytes(sink.body), broke.cause if broke else None, kept)
-
-
-LENGTH = {"content-length": "2"}
 TE = {"transfer-encoding": "chunked"}
 GOOD = {
     "length": ([OK], Outcome(200, LENGTH, b"ok", None, True)),
@@ -167,96 +132,6 @@ async def test_what_carries_no_body_has_a_bound_too(flood: bytes) -> None:
     failed = sink.over.result() if sink.over.done() else answer.arrived.exception()
     assert isinstance(failed, TransportError)
     assert failed.cause is Cause.PROTOCOL
-
-
-async def test_the_answer_to_head_ends_with_its_head() -> None:
-    assert await outcome(OK[:-2], bodyless=True) == Outcome(200, LENGTH, b"", None, False)
-
-
-async def test_bytes_that_nobody_asked_for_close_an_idle_connection() -> None:
-    line = Line()
-    line.ask()
-    line.hear(OK)
-    assert (line.freed, line.connection.closed) == (1, False)
-    line.hear(OK)
-    assert line.connection.closed
-
-
-async def test_a_connection_carries_one_answer_after_another() -> None:
-    line = Line()
-    for number in range(3):
-        answer = line.ask(b"%d" % number)
-        line.hear(OK)
-        assert (await answer.read(), line.freed) == (b"ok", number + 1)
-    assert line.wire.written() == b"HEAD0HEAD1HEAD2"
-
-
-async def test_a_connection_that_is_broken_off_says_so() -> None:
-    line = Line()
-    waiting = line.ask()
-    line.connection.break_off(TransportError(Cause.DISCONNECTED, "x"))
-    assert isinstance(waiting.arrived.exception(), TransportError)
-    assert line.wire.aborted
-
-
-PIECES: tuple[Buffer, ...] = (b"a" * 10, memoryview(b"b" * (2 * BATCH_BYTES)), bytearray(b"c" * 3), b"")
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"x" * JOINED_BYTES, b"x" * (JOINED_BYTES + 1), b"x" * (3 * BATCH_BYTES), PIECES]
-)
-async def test_a_body_is_written_whole(body: Body) -> None:
-    line = Line()
-    line.ask(body)
-    whole = body if isinstance(body, bytes) else b"".join(body)
-    assert line.wire.written() == b"HEAD" + whole
-    assert max(sum(map(len, batch)) for batch in line.wire.batches) <= BATCH_BYTES
-
-
-async def test_a_small_body_is_one_write_and_a_large_one_is_not_copied() -> None:
-    small, large = Line(), Line()
-    small.ask((b"a", b"b"))
-    large.ask(PIECES)
-    assert small.wire.batches == [[b"HEADab"]]
-    views = [piece for batch in large.wire.batches for piece in batch if isinstance(piece, memoryview)]
-    assert {bytes(view.obj)[:1] for view in views} == {b"a", b"b", b"c"}
-    assert all(any(view.obj is (p.obj if isinstance(p, memoryview) else p) for p in PIECES) for view in views)
-
-
-async def test_a_full_transport_holds_back_the_rest() -> None:
-    line = Line(full_after=2)
-    line.ask(b"x" * (5 * BATCH_BYTES))
-    assert len(line.wire.batches) == 2
-    line.connection.resume_writing()
-    assert line.wire.written() == b"HEAD" + b"x" * (5 * BATCH_BYTES)
-
-
-async def test_an_answer_before_the_body_was_sent_is_taken_and_its_connection_is_not() -> None:
-    line = Line(full_after=1)
-    answer = line.ask(b"x" * (5 * BATCH_BYTES))
-    line.hear(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno")
-    assert (answer.status, await answer.read()) == (413, b"no")
-    assert (line.wire.aborted, line.freed, len(line.wire.batches)) == (True, 0, 1)
-
-
-async def test_an_end_while_the_body_is_sent_is_the_end() -> None:
-    line = Line(full_after=1)
-    answer = line.ask(b"x" * (5 * BATCH_BYTES))
-    line.hear(eof=True)
-    assert isinstance(answer.arrived.exception(), TransportError)
-    assert line.wire.aborted
-    line.connection.resume_writing()
-    assert len(line.wire.batches) == 1
-
-
-async def test_heard_says_whether_anything_came() -> None:
-    line = Line()
-    line.ask()
-    line.hear(OK)
-    line.ask()
-    assert not line.connection.heard
-    line.hear(b"H")
-    assert line.connection.heard
 
 
 INTERIM = st.sampled_from(
