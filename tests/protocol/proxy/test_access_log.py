@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
+import aiohttp
 import pytest
 
 from protocol.proxy import stubs
@@ -19,7 +21,7 @@ PICTURE = "https://pictures.example.com/private.png?token=0123"
 
 async def lines(engines: Sequence[StubEngine], *more: str, bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """What is written of requests with `bodies` that are sent one after the other."""
-    async with stubs.AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack:
         for engine in engines:
             await stack.enter_async_context(engine.serve())
         given = (*flags(*engines), "--allowed-media-domains", "*", *more)
@@ -40,7 +42,7 @@ async def _ask(proxy: Running, request_id: str, document: dict[str, Any]) -> Non
     try:
         async with proxy.http.post(proxy.data + CHAT, json=document, headers=headers) as answer:
             await answer.read()
-    except stubs.aiohttp.ClientError:
+    except aiohttp.ClientError:
         assert document["stream"]
 
 

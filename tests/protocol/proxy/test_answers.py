@@ -9,7 +9,8 @@ import pytest
 from epd.api.names import Role
 from epd.proxy.media import MediaPolicy
 from protocol.proxy import stubs
-from protocol.proxy.stubs import CHAT, PNG, decoder, encoder, image, proxy, text
+from protocol.proxy.proxies import proxy
+from protocol.proxy.stubs import CHAT, PNG, decoder, encoder, image, text
 
 
 async def test_text_goes_to_the_prefill_side_alone() -> None:

@@ -14,7 +14,8 @@ import pytest
 
 from epd.api.names import Role
 from protocol.proxy import stubs
-from protocol.proxy.stubs import StubEngine, decoder, encoder, image, proxy, text
+from protocol.proxy.proxies import proxy
+from protocol.proxy.stubs import StubEngine, decoder, encoder, image, text
 from unit.proxy.rawengine import Peer, raw_engine
 
 OK = b"HTTP/1.1 200 OK\r\n"

@@ -14,7 +14,8 @@ import pytest
 from aiohttp import web
 
 from epd.api.names import Role
-from protocol.proxy.stubs import Proxy, StubEngine, generate, image, proxy, status, stream, text
+from protocol.proxy.proxies import Proxy, proxy
+from protocol.proxy.stubs import StubEngine, generate, image, status, stream, text
 
 PICTURE = base64.b64encode(random.Random(0).randbytes(300_000)).decode()
 URL = f"data:image/png;base64,{PICTURE}"

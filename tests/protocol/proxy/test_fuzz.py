@@ -15,18 +15,18 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 
 import pytest
 import uvloop
 
 from epd.api.names import Role
-from epd.proxy.pods import Member
-from protocol.proxy import stubs
-from protocol.proxy.stubs import DONE, ROLE_CHUNK, content_chunk, until
+from protocol.proxy import proxies
+from protocol.proxy.replies import replies_of
+from protocol.proxy.strictengine import StrictEngine
+from protocol.proxy.stubs import until
 from unit.proxy.malformed import MALFORMED
 from unit.proxy.secondreader import NASTY, reference
 
@@ -96,124 +96,6 @@ def pieces_of(dice: random.Random, data: bytes) -> list[bytes]:
         pieces.append(data[:size])
         data = data[size:]
     return pieces
-
-
-# what comes back
-
-
-@dataclass
-class Reply:
-    status: int
-    close: bool
-    whole: bool
-
-
-def replies_of(data: bytes, methods: list[bytes]) -> list[Reply]:
-    """All replies in `data`, of which the last may not be whole. Fails where there is anything else."""
-    found: list[Reply] = []
-    while data:
-        head, mark, rest = data.partition(b"\r\n\r\n")
-        if not mark:
-            assert head.startswith(b"HTTP/1.1 "[: len(head)])
-            return [*found, Reply(0, close=False, whole=False)]
-        line, *lines = head.split(b"\r\n")
-        version, status, _ = line.split(b" ", 2)
-        assert version == b"HTTP/1.1"
-        if status == b"100":
-            data = rest
-            continue
-        fields = dict(each.lower().split(b": ", 1) for each in lines)
-        reply = Reply(int(status), close=fields.get(b"connection") == b"close", whole=True)
-        bodiless = len(found) < len(methods) and methods[len(found)] == b"HEAD"
-        if not bodiless and b"content-length" in fields:
-            length = int(fields[b"content-length"])
-            reply.whole, rest = len(rest) >= length, rest[length:]
-        elif not bodiless:
-            assert fields[b"transfer-encoding"] == b"chunked"
-            reply.whole, rest = chunks(rest)
-        found.append(reply)
-        data = rest
-    return found
-
-
-def chunks(data: bytes) -> tuple[bool, bytes]:
-    """Whether a chunked body is whole, and what is behind it."""
-    while True:
-        line, mark, rest = data.partition(b"\r\n")
-        if not mark:
-            return False, b""
-        size = int(line, 16)
-        if len(rest) < size + 2:
-            return False, b""
-        assert rest[size : size + 2] == b"\r\n"
-        data = rest[size + 2 :]
-        if not size:
-            return True, data
-
-
-# the engine
-
-
-@dataclass
-class StrictEngine:
-    """Reads as strictly as can be what the proxy writes, and keeps it. Answers at random, now and then slowly."""
-
-    dice: random.Random
-    name: str = "pd0"
-    seen: Counter[tuple[str, str]] = field(default_factory=Counter)
-    wrong: list[bytes] = field(default_factory=list)
-    address: str = ""
-
-    def member(self) -> Member:
-        return Member(name=self.name, role=Role.PREFILL_DECODE, pairing="p1", address=self.address, ready=True)
-
-    @asynccontextmanager
-    async def serve(self) -> AsyncIterator[StrictEngine]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 20)
-        self.address = "http://{}:{}".format(*server.sockets[0].getsockname())
-        yield self
-        server.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # uvloop writes nothing to what is closed (RuntimeError), asyncio just loses it
-        with suppress(asyncio.IncompleteReadError, ConnectionError, RuntimeError, asyncio.CancelledError):
-            while True:
-                await self._answer(await self._request(reader), writer)
-        writer.close()
-
-    async def _request(self, reader: asyncio.StreamReader) -> dict[str, Any]:
-        head = await reader.readuntil(b"\r\n\r\n")
-        line, *lines = head[:-4].split(b"\r\n")
-        method, path, version = line.split(b" ")
-        fields = [each.split(b": ", 1) for each in lines]
-        lengths = [value for name, value in fields if name == b"content-length"]
-        if method == b"POST" and (version, len(lengths), len(dict(fields))) != (b"HTTP/1.1", 1, len(fields)):
-            self.wrong.append(head)
-        body = await reader.readexactly(int(lengths[0]) if lengths else 0)
-        if method == b"POST":
-            document = json.loads(body)
-            self.seen[path.decode(), json.dumps(document, sort_keys=True)] += 1
-            return document  # type: ignore[no-any-return] # the proxy has looked
-        return {}
-
-    async def _answer(self, document: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-        await self._pause()
-        if not document.get("stream"):
-            body = b'{"choices": []}'
-            head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-            writer.write(head % len(body) + body)
-            await writer.drain()
-            return
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-        for event in (ROLE_CHUNK, *[content_chunk("x" * 100)] * self.dice.randrange(5), DONE):
-            writer.write(b"%x\r\n%b\r\n" % (len(event), event))
-            await writer.drain()
-            await self._pause()
-        writer.write(b"0\r\n\r\n")
-
-    async def _pause(self) -> None:
-        if self.dice.random() < 0.3:
-            await asyncio.sleep(self.dice.random() * 0.004)
 
 
 # clients
@@ -288,7 +170,7 @@ async def fuzz(seed: int) -> int:
     """Rounds until the time is over; how many requests an engine saw."""
     engine = StrictEngine(random.Random(seed))
     until_when, number, clients = time.monotonic() + SECONDS, 0, 0
-    async with stubs.proxy(engine, roles=frozenset({Role.PREFILL_DECODE})) as proxy:  # type: ignore[arg-type] # as a stub
+    async with proxies.proxy(engine, roles=frozenset({Role.PREFILL_DECODE})) as proxy:  # type: ignore[arg-type] # a stub
         host, _, port = proxy.listener.addresses[0].rpartition(":")
         while not number or time.monotonic() < until_when:
             round_seed, number = f"{seed}:{number}", number + 1

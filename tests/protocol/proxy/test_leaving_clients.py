@@ -14,7 +14,8 @@ import pytest
 
 from epd.proxy.settings import Limits
 from protocol.proxy import stubs
-from protocol.proxy.stubs import CHAT, Proxy, StubEngine, decoder, encoder, image, proxy, text, until
+from protocol.proxy.proxies import Proxy, proxy
+from protocol.proxy.stubs import CHAT, StubEngine, decoder, encoder, image, text, until
 
 HEAD = f"POST {CHAT} HTTP/1.1\r\nhost: p\r\n".encode()
 

@@ -18,6 +18,7 @@ from aiohttp import web
 from epd.api.names import Role
 from epd.proxy.legs import PREFILL_ONLY
 from protocol.proxy.apiservers import ApiServer
+from protocol.proxy.proxies import proxy
 from protocol.proxy.stubs import (
     DONE,
     IN_STREAM_ERROR,
@@ -30,7 +31,6 @@ from protocol.proxy.stubs import (
     event,
     generate,
     image,
-    proxy,
     status,
     streams,
     text,

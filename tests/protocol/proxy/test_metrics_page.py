@@ -11,7 +11,8 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from protocol.proxy import stubs
-from protocol.proxy.stubs import CHAT, Proxy, decoder, encoder, image, proxy, text
+from protocol.proxy.proxies import Proxy, proxy
+from protocol.proxy.stubs import CHAT, decoder, encoder, image, text
 
 DOCUMENTED = Path(__file__).parents[3] / "docs" / "proxy.md"
 UNITS = ("_seconds", "_bytes")

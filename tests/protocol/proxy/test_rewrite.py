@@ -15,7 +15,8 @@ from aiohttp import web
 from epd.proxy import requests
 from epd.proxy.media import MediaPolicy
 from protocol.proxy import stubs
-from protocol.proxy.stubs import PNG, StubEngine, decoder, encoder, image, proxy, text, until
+from protocol.proxy.proxies import proxy
+from protocol.proxy.stubs import PNG, StubEngine, decoder, encoder, image, text, until
 
 ERROR = {"error": {"message": "Internal server error", "type": "InternalServerError", "code": 500}}
 GRID = {"image_grid_thw": [1, 8, 8]}

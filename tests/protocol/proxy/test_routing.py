@@ -12,6 +12,7 @@ from aiohttp import web
 from epd.proxy.affinity import Affinity
 from epd.proxy.connectors import Connector
 from epd.proxy.media import MediaPolicy
+from protocol.proxy.proxies import proxy
 from protocol.proxy.stubs import (
     IN_STREAM_ERROR,
     Behaviour,
@@ -21,7 +22,6 @@ from protocol.proxy.stubs import (
     encoder,
     generate,
     image,
-    proxy,
     status,
     text,
 )

@@ -12,7 +12,8 @@ import pytest
 from epd.proxy.isolation import TenantIsolation
 from epd.proxy.settings import Limits
 from protocol.proxy import stubs
-from protocol.proxy.stubs import CHAT, Proxy, decoder, encoder, image, proxy, text
+from protocol.proxy.proxies import Proxy, proxy
+from protocol.proxy.stubs import CHAT, decoder, encoder, image, text
 from protocol.proxy.test_dialects import stores
 from protocol.proxy.test_process import Running, running, servers, start
 from unit.proxy.mounts import Mount

@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import aiohttp
 import pytest
 
 from epd.api.names import Role
@@ -165,7 +166,7 @@ async def test_a_fallback_shows_the_encoder_that_failed() -> None:
 async def test_what_fails_is_an_error_and_what_the_client_did_wrong_is_none() -> None:
     broken = decoder("pd0", stubs.dies_after(stubs.ROLE_CHUNK, stubs.content_chunk("r")))
     async with traced(broken) as (proxy, collector):
-        with pytest.raises(stubs.aiohttp.ClientError):
+        with pytest.raises(aiohttp.ClientError):
             await ask(proxy, stubs.text(), stream=True)
         assert await ask(proxy, {"type": "nothing"}) == 400
         spans = await collector.finished(SERVER, 2)
