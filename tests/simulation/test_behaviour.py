@@ -1,30 +1,17 @@
+"""What happens around one EPDDeployment at rest: drift, pause, words of the API server, and what is told of it."""
+
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
 
 from epd.api import names
-from epd.controller import errors, kinds, permissions
-from epd.controller.kinds import Kind, Manifest
+from epd.controller import errors, kinds
+from epd.controller.kinds import Kind
 from simulation.api import SimulatedCluster
-from simulation.world import SPEC, NextBuild, World, parent, with_spec
-
-ENCODE, PREFILL_DECODE = "qwen-encode", "qwen-prefilldecode"
-
-
-async def ready(spec: dict[str, Any] | None = None) -> World:
-    world = World()
-    world.cluster.put(parent(spec))
-    await world.converge()
-    return world
-
-
-def events(world: World) -> list[tuple[str, str, int]]:
-    found = world.cluster.all(kinds.EVENT).values()
-    return sorted((e["type"], e["reason"], e["count"]) for e in found)
-
+from simulation.world import SPEC, World, parent, with_spec
+from simulation.worlds import ENCODE, events, ready
 
 # --- drift
 
@@ -68,201 +55,6 @@ async def test_what_somebody_deletes_comes_back(kind: Kind) -> None:
         world.cluster.remove(kind, "ai", name)
     await world.converge()
     assert world.children() == before
-
-
-# --- names and owners
-
-
-async def test_a_taken_name_is_not_taken_over() -> None:
-    world = World()
-    theirs = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "qwen", "namespace": "ai"}, "spec": {"a": 1}}
-    stored = copy.deepcopy(world.cluster.put(theirs))
-    world.cluster.put(parent())
-    outcome = await world.reconcile()
-    assert outcome.stalled
-    assert world.condition("Stalled") == ("True", "NameTaken")
-    assert world.condition("Ready") == ("False", "NameTaken")
-    assert world.condition("Reconciling")[0] == "False"
-    assert world.cluster.all(kinds.SERVICE)["qwen"] == stored
-    assert not world.cluster.all(kinds.DEPLOYMENT)
-    message = next(c["message"] for c in world.status["conditions"] if c["type"] == "Stalled")
-    assert message == (
-        "Service ai/qwen exists and belongs to nobody; nothing is applied. Delete it, or rename the EPDDeployment."
-    )
-    for _ in range(3):
-        await world.reconcile()
-    assert events(world) == [("Warning", "NameTaken", 1)]
-    world.cluster.remove(kinds.SERVICE, "ai", "qwen")
-    await world.converge()
-    assert world.condition("Ready") == ("True", "AllReady")
-
-
-async def test_children_of_an_earlier_object_of_the_name_are_waited_for() -> None:
-    world = await ready()
-    old = [obj for (kind, _, _), obj in world.cluster.objects.items() if kind in kinds.CHILDREN]
-    world.cluster.remove(kinds.EPD, "ai", "qwen")
-    assert not world.cluster.all(kinds.DEPLOYMENT)
-    for obj in old:
-        world.cluster.put(obj)  # the garbage collector has not come to them yet
-    world.cluster.put(parent())
-    with pytest.raises(errors.Retryable, match="of an earlier EPDDeployment is still being collected"):
-        await world.reconcile()
-    assert "status" not in world.cluster.all(kinds.EPD)["qwen"]
-
-
-async def test_a_claim_under_retain_outlives_the_object_and_is_taken_up_again() -> None:
-    spec = with_spec(encoderCache={**SPEC["encoderCache"], "reclaimPolicy": "Retain"})
-    world = await ready(spec)
-    claim = world.cluster.all(kinds.PERSISTENT_VOLUME_CLAIM)["qwen-encoder-cache"]["metadata"]["uid"]
-    world.cluster.remove(kinds.EPD, "ai", "qwen")
-    assert [k for k in kinds.CHILDREN if world.cluster.all(k)] == [kinds.PERSISTENT_VOLUME_CLAIM]
-    world.cluster.put(parent(spec))
-    await world.converge()
-    assert world.condition("Ready") == ("True", "AllReady")
-    assert world.cluster.all(kinds.PERSISTENT_VOLUME_CLAIM)["qwen-encoder-cache"]["metadata"]["uid"] == claim
-
-
-async def test_a_role_that_goes_takes_its_children_and_condition_with_it() -> None:
-    world = await ready()
-    world.set_spec(with_spec(encode=None))
-    await world.converge()
-    assert ENCODE not in world.cluster.all(kinds.DEPLOYMENT)
-    assert not [name for name in world.cluster.all(kinds.CONTROLLER_REVISION) if name.startswith(ENCODE)]
-    assert "EncodeReady" not in [c["type"] for c in world.status["conditions"]]
-    assert world.status["roleSummary"] == "3PD"
-
-
-async def test_a_claim_that_the_spec_drops_goes_only_after_its_last_pod() -> None:
-    world = await ready()
-    brought = {"metadata": {"name": "b", "namespace": "ai"}, "spec": {"accessModes": ["ReadWriteMany"]}}
-    world.cluster.put({"apiVersion": "v1", "kind": "PersistentVolumeClaim", **brought})
-    world.set_spec(with_spec(encoderCache={"volume": {"persistentVolumeClaim": {"claimName": "b"}}}))
-    await world.reconcile()
-    assert "qwen-encoder-cache" in world.cluster.all(kinds.PERSISTENT_VOLUME_CLAIM)
-    await world.converge()
-    assert list(world.cluster.all(kinds.PERSISTENT_VOLUME_CLAIM)) == ["b"]
-
-
-async def test_an_object_being_deleted_is_left_alone_and_one_that_is_gone_forgotten() -> None:
-    world = await ready()
-    live = world.cluster.all(kinds.EPD)["qwen"]
-    world.cluster.put({**live, "metadata": {**live["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
-    world.cluster.calls.clear()
-    await world.reconcile()
-    assert [c.verb for c in world.cluster.calls] == ["get"]
-    world.cluster.remove(kinds.EPD, "ai", "qwen")
-    assert not any(world.cluster.all(kind) for kind in kinds.CHILDREN)
-    await world.reconcile()
-    assert not any(world.cluster.all(kind) for kind in kinds.CHILDREN)
-
-
-async def test_a_terminating_namespace_ends_it_quietly() -> None:
-    body = {"message": "ns", "details": {"causes": [{"reason": "NamespaceTerminating"}]}}
-
-    def fault(_number: int, call: Any) -> None:
-        if call.verb == "patch":
-            raise errors.error_of(status=403, body=body, call="PATCH")
-
-    world = World(SimulatedCluster(before=fault))
-    world.cluster.put(parent())
-    assert not (await world.reconcile()).stalled
-    assert not world.cluster.all(kinds.EVENT)
-
-
-# --- builds
-
-
-async def test_an_upgrade_of_the_operator_restarts_no_engine() -> None:
-    world = await ready()
-    engines = world.engines()
-    world.start(NextBuild(operator_image="epd-operator:2"))
-    await world.converge()
-    assert world.engines() == engines
-    assert world.condition("UpdateAvailable") == ("True", "UpdateAvailable")
-    assert world.condition("Ready") == ("True", "AllReady")
-    proxy = world.cluster.all(kinds.DEPLOYMENT)["qwen-proxy"]["spec"]["template"]["spec"]["containers"][0]
-    assert proxy["image"] == "epd-operator:2"
-    # Drift heals to what was rendered before, not to what would be rendered now.
-    kept = world.children()
-    world.cluster.edit(kinds.DEPLOYMENT, ENCODE, ("spec", "template", "spec", "containers"), [])
-    await world.converge()
-    assert world.children() == kept
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"restartedAt": "now"}, {"model": {"name": "Qwen/Other"}}, {"encode": {"replicas": 2, "args": ["--seed=1"]}}],
-    ids=["restartedAt", "model", "encode.args"],
-)
-async def test_a_change_of_the_user_takes_the_new_rendering(change: dict[str, Any]) -> None:
-    world = await ready()
-    world.start(NextBuild(operator_image="epd-operator:2"))
-    await world.converge()
-    world.set_spec(with_spec(**change))
-    await world.converge()
-    template = world.cluster.all(kinds.DEPLOYMENT)[ENCODE]["spec"]["template"]["spec"]
-    assert {"name": "NEXT", "value": "1"} in template["containers"][0]["env"]
-    assert world.condition("UpdateAvailable") == ("False", "UpToDate")
-
-
-async def test_scaling_does_not_take_the_new_rendering() -> None:
-    world = await ready()
-    world.start(NextBuild(operator_image="epd-operator:2"))
-    world.set_spec(with_spec(encode={"replicas": 3}))
-    await world.converge()
-    assert world.cluster.all(kinds.DEPLOYMENT)[ENCODE]["spec"]["replicas"] == 3
-    assert world.condition("UpdateAvailable") == ("True", "UpdateAvailable")
-
-
-async def test_history_is_bounded_and_going_back_takes_up_the_old_revision() -> None:
-    world = await ready()
-    for number in range(13):
-        world.set_spec(with_spec(restartedAt=str(number)))
-        await world.converge()
-    world.set_spec(with_spec(restartedAt="5"))
-    await world.converge()
-    mine = [r for n, r in world.cluster.all(kinds.CONTROLLER_REVISION).items() if n.startswith(ENCODE)]
-    assert len(mine) == 10
-    assert max(r["revision"] for r in mine) == 15
-
-
-# --- replicas
-
-
-def owners_of_replicas(world: World) -> set[str]:
-    entries = world.cluster.all(kinds.DEPLOYMENT)[ENCODE]["metadata"]["managedFields"]
-    return {e["manager"] for e in entries if "f:replicas" in e["fieldsV1"].get("f:spec", {})}
-
-
-async def test_a_scaler_takes_over_without_a_dip_and_gives_back() -> None:
-    world = await ready(with_spec(encode={"replicas": 5}))
-    seen: list[int] = []
-
-    def on_event(kind: Kind, obj: Manifest) -> None:
-        if kind == kinds.DEPLOYMENT and obj["metadata"]["name"] == ENCODE:
-            seen.append(obj["spec"]["replicas"])
-
-    world.cluster.on_event = on_event
-    scaled = with_spec(encode={"scaling": {"mode": "External"}})
-    world.set_spec(scaled)
-    await world.converge()
-    assert owners_of_replicas(world) == {names.REPLICAS_FIELD_MANAGER}
-    world.cluster.edit(kinds.DEPLOYMENT, ENCODE, ("spec", "replicas"), 7, manager="hpa")
-    await world.converge()
-    assert set(seen) == {5, 7}
-    world.set_spec({**scaled, "suspend": True})
-    await world.converge()
-    assert world.cluster.all(kinds.DEPLOYMENT)[ENCODE]["spec"]["replicas"] == 0
-    assert world.condition("Ready") == ("True", "Suspended")
-    assert world.condition("Available") == ("False", "Suspended")
-    assert world.status["roleSummary"] == "0E 0PD"
-    world.set_spec(scaled)
-    await world.converge()
-    assert world.cluster.all(kinds.DEPLOYMENT)[ENCODE]["spec"]["replicas"] == 7
-    world.set_spec(with_spec(encode={"replicas": 2}))
-    await world.converge()
-    assert world.cluster.all(kinds.DEPLOYMENT)[ENCODE]["spec"]["replicas"] == 2
-    assert names.FIELD_MANAGER in owners_of_replicas(world)
 
 
 # --- pause, problems, events
@@ -374,39 +166,3 @@ async def test_conditions_keep_their_times_while_their_status_does() -> None:
     assert after["Available"] == times["Available"]
     assert after["Stalled"] == times["Stalled"]
     assert after["Ready"] > times["Ready"]
-
-
-# --- permissions
-
-
-async def test_every_call_is_in_the_table_of_permissions_and_the_table_is_used() -> None:
-    used: set[tuple[str, str]] = set()
-    for spec in (SPEC, with_spec(encode=None), with_spec(suspend=True)):
-        world = World()
-        world.cluster.put(parent())
-        await world.reconcile()
-        await world.reconcile()  # the claim is Pending: its Events are read
-        await world.converge()
-        world.set_spec(spec)
-        await world.converge()
-        world.start()
-        world.set_spec(SPEC)
-        await world.converge()
-        world.start(NextBuild(operator_image="epd-operator:2"))  # its connector is made, and nothing mounts it
-        await world.converge()
-        used |= {(c.kind.plural, c.verb) for c in world.cluster.calls}
-    granted = {(p.resource, v) for p in permissions.PERMISSIONS for v in p.verbs if "/" not in p.resource}
-    # kopf watches; whoever applies what does not exist is asked for create; the resync lists parents; only what stands
-    # in the way or is no longer wanted is deleted; the Roles of proxy and collector hand `get` of these on.
-    elsewhere = {(r, v) for r, v in granted if v in {"watch", "create", "delete"}}
-    assert granted - used - elsewhere == {("pods", "get"), ("replicasets", "get")}
-
-
-async def test_a_call_outside_the_table_fails() -> None:
-    secret = Kind("", "v1", "Secret", "secrets")
-    with pytest.raises(AssertionError, match="get secrets"):
-        await SimulatedCluster().get(secret, "ai", "hf")
-    with pytest.raises(AssertionError, match="delete pods"):
-        await SimulatedCluster().delete(
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "ai"}}
-        )

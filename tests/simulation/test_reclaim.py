@@ -1,66 +1,18 @@
+"""An object that deletes its entries: it is held until they are gone, whatever crashes meanwhile."""
+
 from __future__ import annotations
 
 import itertools
-from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from epd.api import names
-from epd.api.collection import PolicyReport, Trouble, VersionReport, VersionState
+from epd.api.collection import VersionReport, VersionState
 from epd.controller import kinds
 from simulation.api import Call, Crashed
+from simulation.reclaiming import MINE, finalizers, gone, look, reclaiming, stored, told
 from simulation.world import SPEC, World, parent, report, with_spec
-
-CLAIM = "claim/ai/shared"
-COLLECTOR = "shared-collector"
-MINE = "v1-qwen2-5-vl-3b-instruct-"
-ANOTHERS = Trouble(reason=names.Reason.ROOT_OWNED_BY_ANOTHER_CLAIM, message="root r is owned by claim b/shared")
-
-
-def reclaiming(**cache: Any) -> dict[str, Any]:
-    volume = {"persistentVolumeClaim": {"claimName": "shared"}}
-    return with_spec(encoderCache={"volume": volume, "reclaimPolicy": "Delete", **cache})
-
-
-async def ready(*specs: dict[str, Any]) -> World:
-    world = World()
-    world.report = report("shared")
-    metadata = {"name": "shared", "namespace": "ai"}
-    spec = {"accessModes": ["ReadWriteMany"]}
-    world.cluster.put({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
-    for name, spec in zip(("qwen", "b"), specs, strict=False):
-        world.cluster.put(parent(spec, name=name))
-    await world.converge()
-    return world
-
-
-def finalizers(world: World) -> list[str]:
-    return list(world.cluster.all(kinds.EPD)["qwen"]["metadata"].get("finalizers") or ())
-
-
-def gone(world: World) -> bool:
-    return "qwen" not in world.cluster.all(kinds.EPD)
-
-
-def stored(world: World, *users: str, name: str = "", passes: int = 2, **changes: Any) -> None:
-    """The collector reports that the object's version is still there."""
-    version = VersionReport(
-        name=name or world.status["modelVersion"], state=VersionState.LIVE, used_bytes=3 << 30, users=users
-    )
-    world.report = report("shared", versions=(version,), passes=passes, **changes)
-
-
-def told(world: World) -> list[tuple[str, str]]:
-    found = world.cluster.all(kinds.EVENT).values()
-    return [(e["reason"], e["message"]) for e in found if e["reason"].startswith("Reclaim")]
-
-
-async def look(world: World) -> None:
-    world.time += 5
-    await world.reconcile()
-    world.controllers()
-    await world.resync()
+from simulation.worlds import CLAIM, COLLECTOR, shared
 
 
 async def test_the_finalizer_is_there_before_the_first_child_and_only_when_it_is_needed() -> None:
@@ -78,7 +30,7 @@ async def test_the_finalizer_is_there_before_the_first_child_and_only_when_it_is
 
 
 async def test_it_goes_when_the_policy_changes_and_others_stay() -> None:
-    world = await ready(reclaiming())
+    world = await shared(reclaiming())
     live = world.cluster.all(kinds.EPD)["qwen"]
     held = [*finalizers(world), "backup.example.com/keep"]
     world.cluster.put({**live, "metadata": {**live["metadata"], "finalizers": held}})
@@ -88,7 +40,7 @@ async def test_it_goes_when_the_policy_changes_and_others_stay() -> None:
 
 
 async def test_roles_go_to_zero_the_collector_stays_and_the_entries_go_first() -> None:
-    world = await ready(reclaiming())
+    world = await shared(reclaiming())
     stored(world)
     world.delete("qwen")
     await world.resync()
@@ -117,7 +69,7 @@ async def test_roles_go_to_zero_the_collector_stays_and_the_entries_go_first() -
 
 
 async def test_a_pass_from_before_the_engines_were_gone_proves_nothing() -> None:
-    world = await ready(reclaiming())
+    world = await shared(reclaiming())
     world.delete("qwen")
     await world.resync()
     world.controllers()
@@ -129,7 +81,7 @@ async def test_a_pass_from_before_the_engines_were_gone_proves_nothing() -> None
 
 
 async def test_a_collector_that_starts_anew_counts_from_zero() -> None:
-    world = await ready(reclaiming())
+    world = await shared(reclaiming())
     stored(world, passes=40)
     world.delete("qwen")
     await look(world)
@@ -143,7 +95,7 @@ async def test_a_collector_that_starts_anew_counts_from_zero() -> None:
 
 
 async def test_versions_of_others_are_not_waited_for() -> None:
-    world = await ready(reclaiming(), reclaiming())
+    world = await shared(reclaiming(), reclaiming())
     stored(world, "b")
     world.delete("qwen")
     await look(world)
@@ -157,7 +109,7 @@ async def test_versions_of_others_are_not_waited_for() -> None:
 
 
 async def test_what_only_grace_keeps_is_named_when_the_last_user_goes() -> None:
-    world = await ready(reclaiming())
+    world = await shared(reclaiming())
     older = VersionReport(name="v1-old-0123456789ab", state=VersionState.CONDEMNED, used_bytes=1 << 20)
     world.report = report("shared", versions=(older,), passes=2)
     world.delete("qwen")
@@ -169,99 +121,8 @@ async def test_what_only_grace_keeps_is_named_when_the_last_user_goes() -> None:
     assert told(world)[-1][1].endswith("left, since unused for less than versionGracePeriod: v1-old-0123456789ab (1Mi)")
 
 
-async def test_after_five_minutes_it_says_what_is_left_and_goes() -> None:
-    world = await ready(reclaiming())
-    stored(world)
-    world.delete("qwen")
-    await look(world)
-    await look(world)
-    stored(world, passes=3)
-    world.clock.leapt = timedelta(minutes=5)
-    await look(world)
-    assert gone(world)
-    reason, message = told(world)[-1]
-    assert reason == "ReclaimGivenUp"
-    assert message.startswith("not done in 5 min: the collector is deleting v1-")
-    assert "Left on claim shared: v1-" in message
-    assert "delete these directories" in message
-
-
-@pytest.mark.parametrize(
-    ("cache", "changes", "words"),
-    [
-        ({"garbageCollection": {"enabled": False}}, {}, "garbageCollection.enabled is false"),
-        ({"garbageCollection": {"dryRun": True}}, {}, "garbageCollection.dryRun is true"),
-        ({}, {"owned": False, "troubles": (ANOTHERS,)}, "the directory belongs to another claim"),
-        ({}, {"policy": PolicyReport(dry_run=True, origins={"dryRun": "b"})}, "the policy of b allows no deletion"),
-    ],
-    ids=["disabled", "dry run", "another's root", "another's policy"],
-)
-async def test_where_waiting_would_not_help_it_goes_at_once(
-    cache: dict[str, Any], changes: dict[str, Any], words: str
-) -> None:
-    world = await ready(reclaiming(**cache))
-    stored(world, **changes)
-    world.delete("qwen")
-    await look(world)
-    assert gone(world)
-    assert told(world)[-1][0] == "ReclaimGivenUp"
-    assert told(world)[-1][1].startswith(f"{words}. Left on claim shared: v1-")
-
-
-async def test_a_collector_that_never_ran_is_not_waited_for() -> None:
-    world = await ready({**reclaiming(), "suspend": True})
-    assert COLLECTOR not in world.cluster.all(kinds.DEPLOYMENT)
-    world.delete("qwen")
-    await look(world)
-    assert gone(world)
-    assert told(world)[-1][1].startswith("the claim's collector never ran. Left on claim shared: v1-")
-
-
-@pytest.mark.parametrize("leaving", [False, True])
-async def test_a_claim_that_is_gone_takes_the_entries_with_it(leaving: bool) -> None:
-    world = await ready(reclaiming())
-    claim = world.cluster.all(kinds.PERSISTENT_VOLUME_CLAIM)["shared"]
-    if leaving:
-        world.cluster.put({**claim, "metadata": {**claim["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
-    else:
-        world.cluster.remove(kinds.PERSISTENT_VOLUME_CLAIM, "ai", "shared")
-    world.delete("qwen")
-    await look(world)
-    assert gone(world)
-    assert told(world) == [("Reclaimed", "claim shared is gone, and the entries with it")]
-
-
-async def test_a_terminating_namespace_lets_it_go_at_once() -> None:
-    world = await ready(reclaiming())
-    stored(world)
-    world.delete("qwen")
-    world.cluster.terminating = True
-    await world.reconcile()
-    assert gone(world)
-
-
-async def test_retain_is_the_way_out_for_who_does_not_want_to_wait() -> None:
-    world = await ready(reclaiming())
-    stored(world)
-    world.delete("qwen")
-    await look(world)
-    world.set_spec(reclaiming(reclaimPolicy="Retain"))
-    await world.reconcile()
-    assert gone(world)
-
-
-async def test_an_object_that_cannot_be_parsed_is_not_held_back() -> None:
-    world = await ready(reclaiming())
-    live = world.cluster.all(kinds.EPD)["qwen"]
-    world.cluster.put({**live, "spec": {**live["spec"], "engine": 3}})
-    world.delete("qwen")
-    await world.reconcile()
-    assert gone(world)
-    assert told(world)[-1][0] == "ReclaimGivenUp"
-
-
 async def test_deleted_in_the_foreground_the_collector_has_no_owner_that_takes_it_along() -> None:
-    world = await ready(reclaiming(), reclaiming())
+    world = await shared(reclaiming(), reclaiming())
     stored(world)
     world.delete("qwen", finalizers=("foregroundDeletion",))
     await world.resync()
@@ -283,7 +144,7 @@ async def test_a_claim_from_a_template_that_is_brought_now_is_not_deleted() -> N
 async def test_a_crash_at_any_write_while_it_goes(moment: str) -> None:
     points = 0
     for point in itertools.count(1):
-        world = await ready(reclaiming())
+        world = await shared(reclaiming())
         stored(world)
         world.delete("qwen")
         writes, crashed = 0, False
