@@ -26,6 +26,7 @@ KINDS: Final = MappingProxyType(
 """Part types that carry media (vLLM entrypoints/chat_utils.py, MM_PARSER_MAP) and their modality."""
 
 ANY_DOMAIN: Final = "*"
+_BELOW: Final = "*."
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
 _UNSAFE_IN_URL = re.compile(r"[\x00-\x20\x7f\\]")
 _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
@@ -199,9 +200,9 @@ def _mime_type(head: str) -> str | None:
 
 
 def check_host(url: str, *, part_type: str, where: str, allowed: frozenset[str]) -> None:
-    """Refuse a URL whose host is not in `allowed`; "*" stands for any host that looks public."""
+    """Refuse a URL whose host is not in `allowed`; "*" stands for any host that looks public, "*.a.b" for all below."""
     host = _host(url, where=where)
-    if host in allowed or (ANY_DOMAIN in allowed and _looks_public(host)):
+    if host in allowed or (ANY_DOMAIN in allowed and _looks_public(host)) or _below_any(host, allowed):
         return
     if ANY_DOMAIN in allowed:
         message = (
@@ -221,6 +222,13 @@ def _host(url: str, *, where: str) -> str:
     if not _HOST.fullmatch(host) or _UNSAFE_IN_URL.search(url):
         raise InvalidRequestError("the URL is malformed (host names must be plain ASCII)", param=where)
     return host
+
+
+def _below_any(host: str, allowed: frozenset[str]) -> bool:
+    """Whether the host is a name below one that stands for all below it, such as `*.example.com`; addresses are not."""
+    if _address(host) is not None:
+        return False
+    return any(domain.startswith(_BELOW) and host.endswith(domain[1:]) and host != domain[1:] for domain in allowed)
 
 
 def _looks_public(host: str) -> bool:

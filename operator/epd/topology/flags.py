@@ -39,7 +39,8 @@ _EXAMPLE_CONNECTOR: Final = "ECExampleConnector"
 _SHARED_STORAGE: Final = "shared_storage_path"
 """The key of vLLM's example connector for its directory."""
 
-_ANY_DOMAIN: Final = "*"
+_WILDCARD: Final = "*"
+"""In a domain: vLLM compares whole names alone (multimodal/media/connector.py), so the proxy checks by itself."""
 _NO_DOMAIN: Final = "data-urls-only.invalid"
 """vLLM takes an empty list for no limit. Names under `.invalid` exist nowhere (RFC 6761), so nothing can be fetched."""
 
@@ -140,8 +141,9 @@ def _media_flags(spec: Spec) -> list[str]:
     ):
         if value:
             flags += [flag, literal(canonical_json(value))]
-    if _ANY_DOMAIN not in domains:
-        flags += ["--allowed-media-domains", *(map(literal, domains) if domains else [_NO_DOMAIN])]
+    if not any(domain.startswith(_WILDCARD) for domain in domains):
+        # in lower case, as vLLM reads the names in URLs
+        flags += ["--allowed-media-domains", *([domain.lower() for domain in domains] if domains else [_NO_DOMAIN])]
     return flags
 
 

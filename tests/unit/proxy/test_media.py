@@ -155,6 +155,21 @@ NOT_PUBLIC = [
 ]
 
 
+BELOW = MediaPolicy(allowed_domains=frozenset({"*.example.com", "*.0.0.1"}))
+
+
+@pytest.mark.parametrize("host", ["img.example.com", "A.B.example.com", "img.example.com."])
+def test_names_below_a_domain(host: str) -> None:
+    assert parse(url_part(f"https://{host}/a"), BELOW).identifier is None
+
+
+@pytest.mark.parametrize("host", ["example.com", ".example.com", "imgexample.com", "img.example.com.evil", "127.0.0.1"])
+def test_what_is_not_below_a_domain(host: str) -> None:
+    with pytest.raises(InvalidRequestError) as refusal:
+        parse(url_part(f"https://{host}/a"), BELOW)
+    assert refusal.value.error_code == "media_domain_not_allowed"
+
+
 @pytest.mark.parametrize(
     ("url", "policy"),
     [("https://img.example.com/a", DATA_ONLY)] + [(u, LISTED) for u in NOT_LISTED] + [(u, ANY) for u in NOT_PUBLIC],
