@@ -56,11 +56,13 @@ class Trouble:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What the words need to know of the Deployment: the field of the spec, its container, whether it surges now."""
+    """What the words need to know of the Deployment: the field of the spec, its container, whether it surges now, and
+    whether the field has a `rollingUpdate` that says how."""
 
     field: str
     container: str
     surging: bool = False
+    tunable: bool = True
 
 
 def ready(pod: Manifest) -> bool:
@@ -125,10 +127,14 @@ def _unschedulable(status: dict[str, Any]) -> str | None:
 def _no_place(pod: str, words: str, workload: Workload) -> Trouble:
     short = _RESOURCE.search(words)
     if workload.surging and short is not None:
+        fix = (
+            f"Free one, or set spec.{workload.field}.rollingUpdate: {{maxSurge: 0, maxUnavailable: 1}}."
+            if workload.tunable
+            else f"Make room on a node, or lower spec.{workload.field}.resources.requests."
+        )
         return Trouble(
             Reason.INSUFFICIENT_CAPACITY_FOR_SURGE,
-            f"pod {pod} is Pending: Insufficient {short['resource']} for one more pod than before ({words}) Free one, "
-            f"or set spec.{workload.field}.rollingUpdate: {{maxSurge: 0, maxUnavailable: 1}}.",
+            f"pod {pod} is Pending: Insufficient {short['resource']} for one more pod than before ({words}) {fix}",
         )
     if (device := _DEVICE.search(words)) is not None:
         return Trouble(

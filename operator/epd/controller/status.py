@@ -114,6 +114,7 @@ def _parts(epd: EPDDeployment, facts: Facts, observed: Observed) -> dict[Conditi
         container=names.PROXY_CONTAINER,
         patience="proxies start within seconds",
         suspended=False,
+        tunable=False,
     )
     if (health := cache.finding(epd, observed.collector)) is not None:
         found[ConditionType.ENCODER_CACHE_HEALTHY] = health

@@ -23,8 +23,10 @@ def progress(
     container: str,
     patience: str,
     suspended: bool,
+    tunable: bool = True,
 ) -> Finding:
-    """What to say of a Deployment. `patience` tells how long starting may take; `field` is its place in the spec."""
+    """What to say of a Deployment. `patience` tells how long starting may take; `field` is its place in the spec, and
+    `tunable` whether it has a `rollingUpdate`."""
     if live is None:
         return Finding.false(Reason.STARTING, "its Deployment is being made")
     status: dict[str, Any] = live.get("status") or {}
@@ -39,7 +41,7 @@ def progress(
         return _as_asked(want, suspended=suspended)
     if (refused := refused_pods(status)) is not None:
         return refused
-    workload = Workload(field=field, container=container, surging=total > want)
+    workload = Workload(field=field, container=container, surging=total > want, tunable=tunable)
     if (trouble := worst(pods, workload, events)) is not None:
         return Finding.false(trouble.reason, f"{min(ready, want)} of {want} pods are ready; {trouble.message}")
     if total > updated or updated > want:

@@ -76,6 +76,17 @@ def shown(
     return status_of(obj, facts, observed, circumstances or Circumstances(), now="t")
 
 
+def test_no_field_of_the_proxy_says_how_it_rolls() -> None:
+    crowded = objects.unschedulable("0/1 nodes are available: 1 Insufficient cpu.")
+    rolling = deployment("qwen-proxy", 2)
+    rolling["status"] |= {"replicas": 3, "updatedReplicas": 1}
+    status = shown((*UP[:2], rolling, JOB), (*ALL_PODS, labelled(crowded, {names.LABEL_COMPONENT: "proxy"})))
+
+    (said,) = (c for c in status.conditions if c.type == "ProxyReady")
+    assert said.reason == "InsufficientCapacityForSurge"
+    assert said.message.endswith("Make room on a node, or lower spec.proxy.resources.requests.")
+
+
 def summary(status: Any) -> dict[str, str]:
     wanted = ("Available", "Ready", "Reconciling", "Stalled")
     return {c.type: f"{c.status} {c.reason}" for c in status.conditions if c.type in wanted}

@@ -56,6 +56,22 @@ CASES: list[tuple[str, dict[str, Any] | None, tuple[dict[str, Any], ...], Findin
 ]  # fmt: skip
 
 
+def test_a_rollout_that_no_field_says_names_none() -> None:
+    surging = deployment(2, **counted(1, 3, 2))
+    crowded = (objects.unschedulable("0/1 nodes are available: 1 Insufficient cpu."),)
+
+    found = progress(
+        surging, crowded, (), field="proxy", container="proxy", patience=LATER, suspended=False, tunable=False
+    )
+
+    assert found == Finding(
+        "False",
+        "InsufficientCapacityForSurge",
+        "2 of 2 pods are ready; pod qwen-encode-1 is Pending: Insufficient cpu for one more pod than before (0/1 nodes "
+        "are available: 1 Insufficient cpu.) Make room on a node, or lower spec.proxy.resources.requests.",
+    )
+
+
 @pytest.mark.parametrize(("live", "pods", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_progress(live: dict[str, Any] | None, pods: tuple[dict[str, Any], ...], expected: Finding) -> None:
     found = progress(live, pods, (), field="encode", container="engine", patience=LATER, suspended=False)
