@@ -9,7 +9,7 @@ from pydantic import Field, WithJsonSchema
 
 from epd.api.fields import ApiModel, Duration, PodTemplate, Quantity, Resources
 
-# a host name, with "*." for all below it, or "*" for any public address
+# a host name, "*." and a name for all below it, or "*" for any public address
 Domain = Annotated[
     str, Field(min_length=1, max_length=253, pattern=r"^(\*|(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)$")
 ]
@@ -46,7 +46,9 @@ class ProxyTimeouts(ApiModel):
     encode: Duration = "2m"
     """For an encoder, before encoderFailurePolicy applies, for example `2m`."""
     idle: Duration = "60s"
-    """For the next request on an open connection, for example `60s`."""
+    """For the next bytes of an answer that has begun, for example `60s`; then it is broken off."""
+    queue: Duration = "10s"
+    """For an engine with room, for example `30s`, then 503; limits.maxQueued says how many may wait."""
 
 
 class ProxyLimits(ApiModel):
@@ -54,13 +56,16 @@ class ProxyLimits(ApiModel):
 
     max_in_flight: int = Field(1024, ge=1, le=1_000_000)
     """Requests at once per proxy pod; more are answered 429."""
+    max_connections: int | None = Field(None, ge=1, le=1_000_000)
+    """Clients that are connected at once to a proxy pod, for example `20000`; further ones are answered 503 unless
+    others are idle, which leave. Default: a third of the files that the container may have open, 8192 at most."""
     # As many sequences as vLLM runs at a time on its largest GPUs: see epd.proxy.settings, which has the same defaults.
     max_per_engine: int = Field(1024, ge=1, le=1_000_000)
     """Requests at once from one proxy pod to one engine of the prefill side, for example `64`; further ones wait in the
     proxy, where any engine that gets room can take them."""
     max_queued: int = Field(256, ge=0, le=1_000_000)
-    """Requests per proxy pod that wait for an engine with room, 10 s at most, then 503; more are answered 429. 0: none
-    waits."""
+    """Requests per proxy pod that wait for an engine with room, for timeouts.queue at most; more are answered 429. 0:
+    none waits."""
     max_fallback_encodes: int = Field(8, ge=0, le=1_000_000)
     """Requests at once per proxy pod whose media the prefill side encodes because no encoder did; more are answered
     503."""
@@ -95,10 +100,12 @@ class ProxyMedia(ApiModel):
     allowed_domains: list[Domain] = Field(
         default_factory=list, max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}
     )
-    """Hosts that media may be fetched from, for example `[images.example.com]`; `*` is any public address. Empty: only
-    `data:` URLs."""
+    """Hosts that media may be fetched from, for example `[images.example.com, "*.cdn.example.com"]`; `*.` stands for
+    all names below, and `*` alone for any public address. With either, the proxy alone checks the hosts, since vLLM
+    compares whole names. Empty: only `data:` URLs."""
     max_body_size: Quantity = "64Mi"
-    """Largest request body, for example `64Mi`; larger ones are answered 413. At most 1Gi."""
+    """Largest request body, for example `64Mi`; larger ones are answered 413. At most 1Gi, and a quarter of
+    resources.limits.memory."""
 
 
 class ProxyTLS(ApiModel):

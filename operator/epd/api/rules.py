@@ -14,6 +14,7 @@ from typing import Final
 from epd.api.encoder_cache import GarbageCollection
 from epd.api.names import NAME_MAX_LENGTH, NAME_PATTERN
 from epd.api.owned import ALIASES, OWNED_ENV, OWNED_FLAGS, ROLE_FLAGS
+from epd.api.proxy import ProxySpec
 
 
 @dataclass(frozen=True)
@@ -223,6 +224,19 @@ _DELETES_FROM_BROUGHT: Final = (
 
 _HAS_KEYS: Final = "has(self.auth) && has(self.auth.apiKeys)"
 
+_PROXY_DEFAULTS: Final = ProxySpec()
+_DEFAULT_MEMORY: Final = str(_PROXY_DEFAULTS.resources.limits["memory"])
+_LARGEST_BODY: Final = (
+    "quantity(has(self.media) && has(self.media.maxBodySize) ? string(self.media.maxBodySize) : "
+    f"{_literal(str(_PROXY_DEFAULTS.media.max_body_size))})"
+)
+_UNLIMITED_MEMORY: Final = (
+    "has(self.resources) && !(has(self.resources.limits) && 'memory' in self.resources.limits)"  # taken as a whole
+)
+_MEMORY: Final = (
+    f"quantity(has(self.resources) ? string(self.resources.limits['memory']) : {_literal(_DEFAULT_MEMORY)})"
+)
+
 FIELD_RULES: Final[dict[str, tuple[Rule, ...]]] = {
     "model.source": (
         Rule(
@@ -319,6 +333,13 @@ FIELD_RULES: Final[dict[str, tuple[Rule, ...]]] = {
             "spec.proxy.auth.tenantIsolation: Salted needs spec.proxy.auth.apiKeys: without keys there are no tenants "
             "to tell apart. Set apiKeys: {secretName: ...}, or use Shared",
         ),
+        Rule(
+            # What bodies may fill (epd.proxy.bodies), but for one alone; parsed text takes four times its size.
+            f"{_UNLIMITED_MEMORY} || {_LARGEST_BODY}{3 * f'.add({_LARGEST_BODY})'}.compareTo({_MEMORY}) <= 0",
+            "spec.proxy.media.maxBodySize must be at most a quarter of spec.proxy.resources.limits.memory "
+            f"({_DEFAULT_MEMORY} by default), or one body could end a proxy pod and all its requests. Raise the limit, "
+            "or lower maxBodySize",
+        ),
     ),
     "proxy.accessLog": (
         Rule(
@@ -330,6 +351,7 @@ FIELD_RULES: Final[dict[str, tuple[Rule, ...]]] = {
     "proxy.timeouts.request": (_duration("spec.proxy.timeouts.request", "1s", "24h"),),
     "proxy.timeouts.encode": (_duration("spec.proxy.timeouts.encode", "1s", "1h"),),
     "proxy.timeouts.idle": (_duration("spec.proxy.timeouts.idle", "1s", "1h"),),
+    "proxy.timeouts.queue": (_duration("spec.proxy.timeouts.queue", "1s", "1h"),),
     "proxy.media.maxBodySize": (
         Rule(
             "quantity(string(self)).compareTo(quantity('1Ki')) >= 0"

@@ -37,6 +37,7 @@ def proxy_flags(epd: EPDDeployment) -> list[str]:
         "--request-timeout": proxy.timeouts.request,
         "--encode-timeout": proxy.timeouts.encode,
         "--idle-timeout": proxy.timeouts.idle,
+        "--queue-timeout": proxy.timeouts.queue,
         "--max-in-flight": str(proxy.limits.max_in_flight),
         "--max-in-flight-per-engine": str(proxy.limits.max_per_engine),
         "--queue": str(proxy.limits.max_queued),
@@ -49,6 +50,8 @@ def proxy_flags(epd: EPDDeployment) -> list[str]:
     }
     switches = {"--suspended": spec.suspend, "--rewrite": _reads_managed(spec)}
     given = flags | _sharing(spec) | _clients(spec)
+    if proxy.limits.max_connections is not None:
+        given["--max-connections"] = str(proxy.limits.max_connections)
     return [f"{flag}={value}" for flag, value in given.items()] + [flag for flag, on in switches.items() if on]
 
 

@@ -128,7 +128,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "durations": {
         "spec.encode.startupTimeout": "1h30m",
         "spec.encode.drainTimeout": "0s",
-        "spec.proxy.timeouts": {"request": "1h1m1s", "encode": "90s", "idle": "5m"},
+        "spec.proxy.timeouts": {"request": "1h1m1s", "encode": "90s", "idle": "5m", "queue": "1s"},
     },
     "proxy": {
         "spec.proxy.media": {"allowedDomains": ["*", "*.example.com", "img.example.com"], "maxBodySize": 1048576},
@@ -137,10 +137,23 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "spec.proxy.affinity": "Prefix",
         "spec.proxy.replicas": 0,
     },
+    "bodies of a quarter of the memory": {
+        "spec.proxy.media.maxBodySize": "1Gi",
+        "spec.proxy.resources": {"limits": {"memory": "4Gi"}},
+    },
+    "bodies beside a small proxy": {
+        "spec.proxy.media.maxBodySize": 33554432,
+        "spec.proxy.resources": {"limits": {"memory": 134217728}},
+    },
+    "bodies without a limit of memory": {
+        "spec.proxy.media.maxBodySize": "1Gi",
+        "spec.proxy.resources": {"limits": {"cpu": 1}},
+    },
     "endpoint for tenants": {
         "spec.proxy.tls": {"secretName": "epd-tls"},
         "spec.proxy.auth": {"apiKeys": {"secretName": "tenants.v2"}, "tenantIsolation": "Salted"},
-        "spec.proxy.limits": {"maxInFlight": 1, "maxPerEngine": 1, "maxQueued": 0, "maxPerTenant": 1},
+        "spec.proxy.limits": {"maxInFlight": 1, "maxPerEngine": 1, "maxQueued": 0, "maxPerTenant": 1}
+        | {"maxConnections": 1},
         "spec.proxy.cors": {"allowedOrigins": ["https://chat.example.com", "http://localhost:3000", "*"]},
     },
     "some of the log": {"spec.proxy.accessLog": {"samplePercent": 100}},

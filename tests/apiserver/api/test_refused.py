@@ -275,6 +275,20 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "spec.proxy.timeouts.request must be between 1s and 24h",
     ),
     "endless encode": ({"spec.proxy.timeouts.encode": "2h"}, "spec.proxy.timeouts.encode must be between 1s and 1h"),
+    "endless queue": ({"spec.proxy.timeouts.queue": "2h"}, "spec.proxy.timeouts.queue must be between 1s and 1h"),
+    "no connection": ({"spec.proxy.limits.maxConnections": 0}, "spec.proxy.limits.maxConnections in body should be"),
+    "bodies beyond the default memory": (
+        {"spec.proxy.media.maxBodySize": "257Mi"},
+        "spec.proxy.media.maxBodySize must be at most a quarter of spec.proxy.resources.limits.memory (1Gi by default)",
+    ),
+    "bodies beyond the memory": (
+        {"spec.proxy.media.maxBodySize": "1Gi", "spec.proxy.resources.limits": {"memory": "3Gi"}},
+        "spec.proxy.media.maxBodySize must be at most a quarter of spec.proxy.resources.limits.memory",
+    ),
+    "default bodies beyond the memory": (
+        {"spec.proxy.resources.limits": {"memory": "128Mi"}},
+        "spec.proxy.media.maxBodySize must be at most a quarter of spec.proxy.resources.limits.memory",
+    ),
     "body too large": (
         {"spec.proxy.media.maxBodySize": "2Gi"},
         "spec.proxy.media.maxBodySize must be between 1Ki and 1Gi",

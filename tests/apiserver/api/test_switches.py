@@ -139,7 +139,7 @@ def test_defaults_are_written_where_no_union_is(namespace: Namespace) -> None:
                 "replicas": 2,
                 "encoderFailurePolicy": "Fallback",
                 "affinity": "None",
-                "timeouts": {"request": "10m", "encode": "2m", "idle": "60s"},
+                "timeouts": {"request": "10m", "encode": "2m", "idle": "60s", "queue": "10s"},
                 "limits": {"maxInFlight": 1024, "maxPerEngine": 1024, "maxQueued": 256, "maxFallbackEncodes": 8},
                 "auth": {"tenantIsolation": "Shared"},
                 "accessLog": {"policy": "Errors"},

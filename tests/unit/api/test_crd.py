@@ -117,6 +117,7 @@ def test_defaults() -> None:
         "spec.proxy.timeouts.request": "10m",
         "spec.proxy.timeouts.encode": "2m",
         "spec.proxy.timeouts.idle": "60s",
+        "spec.proxy.timeouts.queue": "10s",
         "spec.proxy.limits": {},
         "spec.proxy.limits.maxInFlight": 1024,
         "spec.proxy.limits.maxPerEngine": 1024,

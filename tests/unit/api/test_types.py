@@ -86,7 +86,7 @@ def test_written_and_computed_defaults_are_the_same() -> None:
     }
     cached = {"encoderCache": written_defaults(schema["properties"]["encoderCache"])}
 
-    assert written["proxy"]["timeouts"] == {"request": "10m", "encode": "2m", "idle": "60s"}
+    assert written["proxy"]["timeouts"] == {"request": "10m", "encode": "2m", "idle": "60s", "queue": "10s"}
     assert spec(**written) == spec()
     assert spec(**cached) == spec(encoderCache={})
     assert spec(**cached).encoder_cache.hash_algorithm is HashAlgorithm.BLAKE3

@@ -31,8 +31,9 @@ def test_the_proxy_reads_what_the_spec_says() -> None:
             "encoderCache.hashAlgorithm": "SHA256",
             "proxy.encoderFailurePolicy": "Fail",
             "proxy.affinity": "Prefix",
-            "proxy.timeouts": {"request": "1h", "encode": "5m", "idle": "30s"},
-            "proxy.limits": {"maxInFlight": 7, "maxFallbackEncodes": 0, "maxPerEngine": 5, "maxQueued": 0},
+            "proxy.timeouts": {"request": "1h", "encode": "5m", "idle": "30s", "queue": "1m"},
+            "proxy.limits": {"maxInFlight": 7, "maxFallbackEncodes": 0, "maxPerEngine": 5, "maxQueued": 0}
+            | {"maxConnections": 9},
             "proxy.media": {"allowedDomains": ["a.example", "b.example"], "maxBodySize": "1Gi"},
             "proxy.cors": {"allowedOrigins": ["https://A.example", "http://localhost:3000"]},
             "suspend": True,
@@ -45,6 +46,7 @@ def test_the_proxy_reads_what_the_spec_says() -> None:
     assert (found.limits.request_seconds, found.limits.encode_seconds, found.limits.idle_seconds) == (3600, 300, 30)
     assert (found.limits.max_in_flight, found.limits.max_fallback_encodes) == (7, 0)
     assert (found.limits.max_in_flight_per_engine, found.limits.queue) == (5, 0)
+    assert (found.limits.queue_seconds, found.limits.max_connections) == (60, 9)
     assert found.limits.max_body_bytes == 2**30
     assert found.media.allowed_domains == {"a.example", "b.example"}
     assert found.allowed_origins == {"https://a.example", "http://localhost:3000"}
