@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from histories.memory_fs import Files, Gate, Witness
+from histories.memory_fs import Files
+from histories.memory_open import Gate, Witness
 from histories.memory_tree import Inode, fail
 from histories.schedule import SECOND, Actor, Killed, Schedule
 

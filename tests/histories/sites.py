@@ -15,7 +15,7 @@ MODULES = (
     *(f"connector/{name}.py" for name in ("pins", "reading", "records", "store", "writing")),
     *sorted(f"collector/{path.name}" for path in (PACKAGE / "collector").glob("*.py")),
 )
-_CALLS = frozenset(name for name in vars(Files) if not name.startswith("_"))
+_CALLS = frozenset(name for name in dir(Files) if not name.startswith("_"))
 
 
 def call_sites(modules: tuple[str, ...] = MODULES) -> frozenset[Site]:

@@ -19,7 +19,8 @@ from epd.collector.collection import Collection
 from epd.collector.inputs import Claim, Liveness, Policy
 from epd.collector.result import PassResult
 from epd.connector import layout
-from histories.memory_fs import Files, Stat
+from histories.memory_attributes import Stat
+from histories.memory_fs import Files
 from histories.memory_tree import BLOCK, Inode, Volume, everything
 
 LIVE, DEAD = "v1-live-0123456789ab", "v1-dead-0123456789ab"
