@@ -23,18 +23,33 @@ REFUSALS_OF_METADATA: Final = frozenset({400, 422})
 """How an engine refuses a body that makes no sense to it, be it for the metadata or for what the client wrote."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Outcome:
     """The last attempt, if there was an engine; `alone` says that there was no second one.
 
     `failed_on` names the engines that took the request and failed; `resent` says that the first of them got no media.
     """
 
-    attempt: Attempt | None = None
-    member: Member | None = None
-    alone: bool = True
-    failed_on: frozenset[str] = NOBODY
-    resent: bool = False
+    attempt: Attempt | None
+    member: Member | None
+    alone: bool
+    failed_on: frozenset[str]
+    resent: bool
+
+    def __init__(
+        self,
+        attempt: Attempt | None = None,
+        member: Member | None = None,
+        *,
+        alone: bool = True,
+        failed_on: frozenset[str] = NOBODY,
+        resent: bool = False,
+    ) -> None:
+        self.attempt = attempt
+        self.member = member
+        self.alone = alone
+        self.failed_on = failed_on
+        self.resent = resent
 
     @property
     def deserted(self) -> bool:

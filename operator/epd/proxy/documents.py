@@ -44,7 +44,7 @@ def read(body: bytes | bytearray) -> tuple[dict[str, Any], bool]:
     if len(body) > _SMALL and sum(body.count(sign) * size for sign, size in PARSED_BYTES.items()) > PARSED_LIMIT:
         raise InvalidRequestError("the body has too many values", code="invalid_json")
     shape = body.translate(_SHAPE)
-    document, exact = _read(body, _LONG_NUMBER in shape)
+    document, exact = _read(body, shape.find(_LONG_NUMBER) >= 0)
     if shape.count(b"[") > DEPTH_LIMIT and _is_deep(document):
         raise InvalidRequestError("the body is nested too deeply", code="invalid_json")
     return document, exact
@@ -52,7 +52,7 @@ def read(body: bytes | bytearray) -> tuple[dict[str, Any], bool]:
 
 def read_unbounded(body: bytes) -> tuple[dict[str, Any], bool]:
     """Read an object as `read` does, however large and deep it is."""
-    return _read(body, _LONG_NUMBER in body.translate(_SHAPE))
+    return _read(body, body.translate(_SHAPE).find(_LONG_NUMBER) >= 0)
 
 
 def _read(body: bytes | bytearray, exact: bool) -> tuple[dict[str, Any], bool]:

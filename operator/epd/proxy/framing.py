@@ -32,7 +32,8 @@ def reply_head(status: int, headers: Mapping[str, str], *, length: int | None, c
         # engines name identifiers, and those stand in headers: no CR LF of theirs may begin a field of its own
         headers = {name: quote(value, safe=_PRINTABLE, errors="replace") for name, value in headers.items()}
     parts = [_STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n"]
-    parts += [f"{name}: {value}\r\n" for name, value in headers.items()]
+    for name, value in headers.items():
+        parts += (name, ": ", value, "\r\n")
     if chunked:
         parts.append("transfer-encoding: chunked\r\n")
     elif length is not None and status not in _NO_CONTENT:

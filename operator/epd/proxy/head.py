@@ -56,7 +56,7 @@ _ONCE: Final = frozenset(
 """Fields of which two readers could each take another one if there are several."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Head:
     """One head. Header names are lower case, fields of one name are joined (RFC 9110 section 5.3).
 
@@ -73,6 +73,26 @@ class Head:
     minor: int
     persistent: bool
     expects: bool
+
+    def __init__(
+        self,
+        method: str,
+        target: str,
+        path: str,
+        headers: dict[str, str],
+        length: int | None,
+        minor: int,
+        persistent: bool,
+        expects: bool,
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.path = path
+        self.headers = headers
+        self.length = length
+        self.minor = minor
+        self.persistent = persistent
+        self.expects = expects
 
 
 def parse_head(data: bytes, end: int) -> Head:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -39,8 +39,7 @@ def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: headers[name] for name in _PASSED_ON if name in headers}
 
 
-# not frozen, which would triple the time that making one takes; nobody changes them
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, init=False, eq=False)
 class Arrival:
     """A request as it came. `headers` are those that engines may see; times are of the monotonic clock, in seconds.
 
@@ -53,11 +52,36 @@ class Arrival:
     headers: Mapping[str, str]
     arrived: float
     deadline: float
-    method: str = "POST"
-    tenant: str = ""
-    trail: Trail = field(default_factory=Trail)
-    sticky: Sticky | None = None
+    method: str
+    tenant: str
+    trail: Trail
+    sticky: Sticky | None
     """What it shares with requests that should meet the same engine."""
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        request: ParsedRequest,
+        request_id: str,
+        headers: Mapping[str, str],
+        arrived: float,
+        deadline: float,
+        method: str = "POST",
+        tenant: str = "",
+        trail: Trail | None = None,
+        sticky: Sticky | None = None,
+    ) -> None:
+        self.path = path
+        self.request = request
+        self.request_id = request_id
+        self.headers = headers
+        self.arrived = arrived
+        self.deadline = deadline
+        self.trail = Trail() if trail is None else trail
+        self.method = method
+        self.tenant = tenant
+        self.sticky = sticky
 
     @property
     def key(self) -> str:
@@ -70,7 +94,7 @@ class Arrival:
         return self.tenant or self.headers.get("authorization", "")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Attempt:
     """How an attempt ended. `cause` is None where the reply counts; else `reply` is what the engine said of it.
 
@@ -79,7 +103,12 @@ class Attempt:
 
     cause: Cause | None
     reply: Reply | None
-    failed_on: frozenset[str] = NOBODY
+    failed_on: frozenset[str]
+
+    def __init__(self, cause: Cause | None, reply: Reply | None, failed_on: frozenset[str] = NOBODY) -> None:
+        self.cause = cause
+        self.reply = reply
+        self.failed_on = failed_on
 
     def after(self, failed_on: frozenset[str], asked: str) -> Attempt:
         """The attempt as one of the engine `asked`, after others `failed_on` the request."""

@@ -7,8 +7,7 @@ import logging
 import re
 import secrets
 from functools import partial
-from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from epd.proxy.access_log import AccessLog
 from epd.proxy.affinity import Affinity, sticky
@@ -36,6 +35,8 @@ log = logging.getLogger(__name__)
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 """A request id becomes part of vLLM's own and goes into logs."""
+_LAST_DIGITS: Final = tuple(f"{number:03x}" for number in range(1 << 12))
+"""To write a number takes longer than to find a place for its request."""
 
 
 class RequestIds:
@@ -43,13 +44,20 @@ class RequestIds:
 
     def __init__(self) -> None:
         self._process = secrets.token_hex(8)
-        self._numbers = count()
+        self._number = 0
+        self._begin = ""
+        """Of all ids but for their last digits."""
 
     def given_or_new(self, given: str | None) -> str:
         """The client's own id if it can do no harm, else a new one."""
         if given is not None and _REQUEST_ID.fullmatch(given):
             return given
-        return f"{self._process}{next(self._numbers):016x}"
+        number = self._number
+        self._number = number + 1
+        last = number & len(_LAST_DIGITS) - 1
+        if not last:
+            self._begin = f"{self._process}{number >> 12:013x}"
+        return self._begin + _LAST_DIGITS[last]
 
 
 class DataPort:
