@@ -13,6 +13,7 @@ import argparse
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -90,7 +91,7 @@ def play(
 
 
 def play_all(start: int, end: int, *, processes: int = PROCESSES) -> Summary:
-    """Play seeds in several processes."""
+    """Play seeds in several processes. A run that is interrupted returns what it has found by then."""
     summary, began = Summary(), time.monotonic()
     chunks = [(first, min(end, first + CHUNK)) for first in range(start, end, CHUNK)]
     running: list[subprocess.Popen[bytes]] = []
@@ -98,16 +99,20 @@ def play_all(start: int, end: int, *, processes: int = PROCESSES) -> Summary:
         while chunks or running:
             while chunks and len(running) < processes:
                 running.append(spawn(*chunks.pop(0)))
-            process = running.pop(0)
+            process = running[0]
             out, _ = process.communicate()
+            del running[0]
             if process.returncode not in (0, 1):
                 raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
             summary.add(json.loads(out))
             print(f"... {summary.seeds} seeds, {len(summary.violations)} violations", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
-        # a run of hours says what it has found by now
+        pass
+    finally:
+        # or they would play on, and complain in the end that nobody reads what they found
         for process in running:
             process.terminate()
+        for process in running:
             process.wait()
     summary.seconds = time.monotonic() - began
     return summary
@@ -121,7 +126,8 @@ def spawn(start: int, end: int, *more: str) -> subprocess.Popen[bytes]:
     }
     environment.pop("EPD_SEED", None)
     command = [sys.executable, "-m", "histories.play", f"{start}:{end}", "--json", *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, cwd=ROOT)
+    # a process group of its own, since a terminal interrupts all of a group: workers end when they are told to
+    return subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, cwd=ROOT, process_group=0)
 
 
 def tell(summary: Summary) -> None:
@@ -160,6 +166,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     function, _, call = call.partition(":")
     crash = (module, function, call) if given.crash else None
     alone = given.json or bool(seed) or crash is not None or given.mutate is not None
+    if not alone:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C does: its workers must end with it
     summary = (
         play(start, end, first_only=given.mutate is not None, focus=focus, crash=crash)
         if alone

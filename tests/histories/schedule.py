@@ -15,6 +15,8 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 SECOND = 10**9
+EPOCH = 1_795_000_000 * SECOND
+"""When histories begin, by the clocks of servers."""
 
 
 class Killed(BaseException):

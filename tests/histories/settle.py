@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from epd.collector.result import PassResult
 from epd.connector import layout
 from histories.cluster import FOREIGN_VERSIONS
+from histories.collectors import passes
 from histories.memory_tree import BLOCK, Inode, everything
 from histories.oracle import TEMPORARY_AGE
 from histories.process import Habits, Process
@@ -36,12 +37,12 @@ def settle(world: World) -> None:
         world.over = True
 
     def go_on(process: Process) -> None:
-        passes = world.passes(process)
+        make_pass = passes(world, process)
         process.sleep(1.0)
         while len(results) < MOST_PASSES:
-            result = passes()
+            result = make_pass()
             while result is not None and result.more:
-                result = passes()
+                result = make_pass()
             results.append(result)
             if len(results) >= LEAST_PASSES and result is not None and result.liveness_valid and not any(done(result)):
                 break
