@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from engine.seam import Files
+
 if importlib.util.find_spec("vllm") is None:
     collect_ignore_glob = ["test_*.py"]  # `python -m engine` runs them
 else:
@@ -51,3 +53,15 @@ def start(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[...,
         engine.close()
     for engine in started:
         assert (engine.script.wrong, engine.raised) == (engine.may_be_wrong, engine.may_raise)
+
+
+@pytest.fixture
+def files(root: Path, delivered: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
+    """Every connector's calls to the file system, in the test's hands."""
+    from epd_connector.managed import ManagedECConnector
+
+    seam = Files(root)
+    monkeypatch.setattr(ManagedECConnector, "files", seam)
+    yield seam
+    seam.hang = False
+    seam.open_again.set()
