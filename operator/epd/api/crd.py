@@ -14,8 +14,9 @@ from typing import Any, Final
 import yaml
 
 from epd.api import names
+from epd.api.cel import Rule
 from epd.api.effects import effect
-from epd.api.rules import FIELD_RULES, ROOT_RULES, SPEC_RULES, Rule
+from epd.api.rules import FIELD_RULES, ROOT_RULES, SPEC_RULES
 from epd.api.structural import Schema, structural
 from epd.api.types import Spec, Status
 
