@@ -10,8 +10,9 @@ from functools import partial
 
 import pytest
 
-from model.collection import NONE, STARTS, At, Collector, Model, Pin, Rules, State, Violation
+from model.collection import Model
 from model.search import Counterexample, Explored, explore, reaching
+from model.state import NONE, STARTS, At, Collector, Pin, Rules, State, Violation
 
 AT_REST = Collector()
 MODEL = Model(Rules())

@@ -139,7 +139,7 @@ def test_reasons_read_on_after_the_name() -> None:
 
 
 def cel_refuses(word: str, *, role: bool) -> bool:
-    """What the rule in `epd.api.rules` says, `split`, `replace` and `in` being those of CEL."""
+    """What the rule in `epd.api.engine_rules` says, `split`, `replace` and `in` being those of CEL."""
     name = word.split("=")[0].split(".")[0].replace("_", "-")
     if not word.startswith("-"):
         return False
