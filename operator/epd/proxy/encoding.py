@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -53,30 +52,34 @@ class _Join:
             self.over.set_result(None)
 
 
-@dataclass(slots=True, eq=False)
 class _Flight:
     """A primer on its way, and who waits for it. Once it has landed it has a result, or an error that nobody foresaw.
 
     It has neither if all who waited left.
     """
 
-    primer: Primer
-    keys: Sequence[_Key]
-    joins: list[_Join] = field(default_factory=list)
-    landed: bool = False
-    result: Result | None = None
-    error: BaseException | None = None
+    __slots__ = ("error", "joins", "keys", "landed", "primer", "result")
+
+    def __init__(self, primer: Primer, keys: Sequence[_Key]) -> None:
+        self.primer = primer
+        self.keys = keys
+        self.joins: list[_Join] = []
+        self.landed = False
+        self.result: Result | None = None
+        self.error: BaseException | None = None
 
 
-@dataclass(slots=True, eq=False)
 class _Work:
     """What one order comes to: the hint keys of its items, the turns of its primers, and why the rest is not sent."""
 
-    order: EncodeOrder
-    hint_keys: Mapping[str, str]
-    turns: asyncio.Semaphore | None = None
-    """None where all can be on their way at once."""
-    unanswered: EncodeFailure | None = None
+    __slots__ = ("hint_keys", "order", "turns", "unanswered")
+
+    def __init__(self, order: EncodeOrder, hint_keys: Mapping[str, str]) -> None:
+        self.order = order
+        self.hint_keys = hint_keys
+        self.turns: asyncio.Semaphore | None = None
+        """None where all can be on their way at once."""
+        self.unanswered: EncodeFailure | None = None
 
 
 class Encoding:

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from epd.proxy.transport import Call, Transport
 
 
-# not frozen, which would make one three times as dear; never changed
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Fetched:
     """An answer that is complete. Header names are lower case."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
 
 
 async def fetch(transport: Transport, call: Call) -> Fetched:

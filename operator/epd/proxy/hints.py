@@ -17,13 +17,18 @@ HINTS_LIMIT: Final = 16_384
 """About 1 KB each with its key and metadata, so 16 MB at most: a quarter of what one body may take."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False)
 class Hint:
     """An item that `encoder` encoded, and what it reported; good until `until` of the clock."""
 
     encoder: str
     reported: Reported
     until: float
+
+    def __init__(self, encoder: str, reported: Reported, until: float) -> None:
+        self.encoder = encoder
+        self.reported = reported
+        self.until = until
 
 
 class Hints:

@@ -106,13 +106,16 @@ NOTHING: Final = Payloads("", ())
 """Nothing was lifted."""
 
 
-# not frozen: there is one for every request
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class LiftedBody:
     """A body: JSON, in which marks stand for `payloads`."""
 
     skeleton: bytes | bytearray
-    payloads: Payloads = NOTHING
+    payloads: Payloads
+
+    def __init__(self, skeleton: bytes | bytearray, payloads: Payloads = NOTHING) -> None:
+        self.skeleton = skeleton
+        self.payloads = payloads
 
 
 class _Run:

@@ -50,8 +50,7 @@ class MediaPolicy:
     cache_salt: str = ""
 
 
-# not frozen: that would make every item half a microsecond dearer; never changed
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, init=False)
 class MediaItem:
     """One picture, video or sound of a request.
 
@@ -65,7 +64,17 @@ class MediaItem:
     payload: tuple[tuple[str, str], ...]
     identifier: str | None
     key: str
-    _written: bytes = field(default=b"", init=False, repr=False, compare=False)
+    _written: bytes = field(init=False, repr=False, compare=False)
+
+    def __init__(
+        self, *, kind: str, part_type: str, payload: tuple[tuple[str, str], ...], identifier: str | None, key: str
+    ) -> None:
+        self.kind = kind
+        self.part_type = part_type
+        self.payload = payload
+        self.identifier = identifier
+        self.key = key
+        self._written = b""
 
     def part(self) -> dict[str, Any]:
         """Render the part for an engine.

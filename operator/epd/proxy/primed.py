@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from epd.proxy.connectors import announce
@@ -22,18 +22,32 @@ SHOWN_BYTES: Final = 4096
 """Length of `x-epd-items`, however long what encoders report is: half of the 8 KiB that aiohttp as a client takes."""
 _PRINTABLE: Final = re.compile(r"[ -~]+")
 """What a header may say; what an encoder reports may be any text, and half of a surrogate pair is none at all."""
+_NOTHING_SAID: Final[Mapping[str, Any]] = {}
 
 
-# not frozen: there is one for every request with media; never changed
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Primed:
-    """What became of a request's media."""
+    """What became of a request's media. Never changed."""
 
-    encoders: tuple[str, ...] = ()
-    reported: Mapping[str, Reported] = field(default_factory=dict)
-    announced: Mapping[str, Any] = field(default_factory=dict)
-    failure: EncodeFailure | None = None
-    pushed: tuple[Mapping[str, str], ...] = ()
+    encoders: tuple[str, ...]
+    reported: Mapping[str, Reported]
+    announced: Mapping[str, Any]
+    failure: EncodeFailure | None
+    pushed: tuple[Mapping[str, str], ...]
+
+    def __init__(
+        self,
+        encoders: tuple[str, ...] = (),
+        reported: Mapping[str, Reported] = _NOTHING_SAID,
+        announced: Mapping[str, Any] = _NOTHING_SAID,
+        failure: EncodeFailure | None = None,
+        pushed: tuple[Mapping[str, str], ...] = (),
+    ) -> None:
+        self.encoders = encoders
+        self.reported = reported
+        self.announced = announced
+        self.failure = failure
+        self.pushed = pushed
 
     @staticmethod
     def of(results: Sequence[Encoded | EncodeFailure]) -> Primed:

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from epd.api.names import Role
 from epd.proxy.connectors import Sharing, read_announcement
@@ -25,11 +25,11 @@ from epd.proxy.rewrite import Reported, read_report
 from epd.proxy.rotation import Rotation
 from epd.proxy.transport import Call, Cause, Transport, TransportError
 
-# None of these is frozen: there are several for every request with media, and making one would take three times as
-# long. None is ever changed but for a primer's encoder.
+_NOTHING_SAID: Final[Mapping[str, Any]] = {}
 
 
-@dataclass(slots=True, kw_only=True)
+# none of these is ever changed but a primer
+@dataclass(slots=True, init=False)
 class Encoded:
     """Items were encoded by `encoder`. `reported` has what it said of each, by the item's key.
 
@@ -39,8 +39,21 @@ class Encoded:
 
     encoder: str
     reported: Mapping[str, Reported]
-    announced: Mapping[str, Any] = field(default_factory=dict)
-    pushed: tuple[Mapping[str, str], ...] = ()
+    announced: Mapping[str, Any]
+    pushed: tuple[Mapping[str, str], ...]
+
+    def __init__(
+        self,
+        *,
+        encoder: str,
+        reported: Mapping[str, Reported],
+        announced: Mapping[str, Any] = _NOTHING_SAID,
+        pushed: tuple[Mapping[str, str], ...] = (),
+    ) -> None:
+        self.encoder = encoder
+        self.reported = reported
+        self.announced = announced
+        self.pushed = pushed
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +66,7 @@ class EncodeFailure:
     body: bytes = b""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, init=False)
 class EncodeOrder:
     """What to encode, for whom, and by encoders of which pairing; and to whom to push it, if the connector does."""
 
@@ -61,26 +74,45 @@ class EncodeOrder:
     pairing: str
     request_id: str
     headers: Mapping[str, str]
-    trail: Trail = field(default_factory=Trail)
-    consumer: str = ""
+    trail: Trail
+    consumer: str
+
+    def __init__(
+        self,
+        *,
+        request: ParsedRequest,
+        pairing: str,
+        request_id: str,
+        headers: Mapping[str, str],
+        trail: Trail,
+        consumer: str = "",
+    ) -> None:
+        self.request = request
+        self.pairing = pairing
+        self.request_id = request_id
+        self.headers = headers
+        self.trail = trail
+        self.consumer = consumer
 
 
 def _nothing() -> None:
     """What cancels what is not on its way."""
 
 
-@dataclass(slots=True, eq=False)
 class Primer:
     """Items for one call to `encoder`, for whose load they count from the moment it is chosen."""
 
-    order: EncodeOrder
-    items: Sequence[MediaItem]
-    encoder: Member
-    call_id: str
-    cancel: Callable[[], None] = _nothing
-    """Breaks off what it waits for, while it is on its way."""
-    late: bool = False
-    """Whether that is because an attempt took too long."""
+    __slots__ = ("call_id", "cancel", "encoder", "items", "late", "order")
+
+    def __init__(self, order: EncodeOrder, items: Sequence[MediaItem], encoder: Member, call_id: str) -> None:
+        self.order = order
+        self.items = items
+        self.encoder = encoder
+        self.call_id = call_id
+        self.cancel: Callable[[], None] = _nothing
+        """Breaks off what it waits for, while it is on its way."""
+        self.late = False
+        """Whether that is because an attempt took too long."""
 
     def landed(self) -> None:
         """It is on its way no more: without this, its media would live on with it in a cycle of references."""

@@ -7,7 +7,7 @@ than chat is `dialects.py`'s.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -49,8 +49,7 @@ TEXT_TYPES: Final = frozenset({"text", "input_text", "output_text", "refusal", "
 _MEDIA_FIELDS: Final = frozenset(KINDS)
 
 
-# not frozen: that would make every request a microsecond dearer
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class ParsedRequest:
     """A request that may be sent on, and its distinct media items in prompt order. Never changed.
 
@@ -59,22 +58,46 @@ class ParsedRequest:
     """
 
     pieces: tuple[bytes, ...]
-    parts: tuple[tuple[str, bytes], ...] = ()
-    payloads: Payloads = NOTHING
-    _: KW_ONLY
-    items: tuple[MediaItem, ...] = ()
-    primer_fields: tuple[str, ...] = ()
+    parts: tuple[tuple[str, bytes], ...]
+    payloads: Payloads
+    items: tuple[MediaItem, ...]
+    primer_fields: tuple[str, ...]
     """Names of PRIMER_FIELDS that the request has."""
-    options: bytes = b"{}"
+    options: bytes
     """Those fields as JSON of one form, to begin primers with."""
-    work_options: str = "{}"
+    work_options: str
     """The same, with what was lifted out of them, to compare requests by."""
-    result_options: str = "{}"
+    result_options: str
     """Those of them on which the embeddings depend, and not only when they are made; written as `work_options` is."""
-    rewritable: bool = False
+    rewritable: bool
     """Whether engines read what encoders report in place of media, which they do in chat only."""
-    previous_response_id: str | None = None
+    previous_response_id: str | None
     """The stored response that this one goes on from; only the engine that made it knows it."""
+
+    def __init__(
+        self,
+        pieces: tuple[bytes, ...],
+        parts: tuple[tuple[str, bytes], ...] = (),
+        payloads: Payloads = NOTHING,
+        *,
+        items: tuple[MediaItem, ...] = (),
+        primer_fields: tuple[str, ...] = (),
+        options: bytes = b"{}",
+        work_options: str = "{}",
+        result_options: str = "{}",
+        rewritable: bool = False,
+        previous_response_id: str | None = None,
+    ) -> None:
+        self.pieces = pieces
+        self.parts = parts
+        self.payloads = payloads
+        self.items = items
+        self.primer_fields = primer_fields
+        self.options = options
+        self.work_options = work_options
+        self.result_options = result_options
+        self.rewritable = rewritable
+        self.previous_response_id = previous_response_id
 
     @property
     def body(self) -> Body:

@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -30,20 +30,24 @@ _NUMBERS: Final = frozenset({int, float})
 _LONGEST_NUMBER: Final = 20
 """Characters of an integer of 64 bits, the longest that tensors have."""
 
+_NO_METADATA: Final[Mapping[str, Any]] = {}
 _CONTENT_KEY: Final = re.compile(r"[0-9a-f]{64}(?:[0-9a-f]{64})?")
 """vLLM's key of a content (blake3, sha256, sha512). Others, such as `<lora>:<key>`, it makes anew from a `uuid`."""
 
 
-# not frozen: there is one for every item; never changed
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, init=False)
 class Reported:
     """What an encoder said of one item: the key it published under, and the fields that stand for the item.
 
     `metadata` is empty where the encoder named none, or not in a form that can be passed on.
     """
 
-    identifier: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    identifier: str
+    metadata: Mapping[str, Any]
+
+    def __init__(self, identifier: str = "", metadata: Mapping[str, Any] = _NO_METADATA) -> None:
+        self.identifier = identifier
+        self.metadata = metadata
 
 
 _UNREPORTED: Final = Reported()

@@ -38,7 +38,9 @@ def encoding(
 
 
 def order(request: Arrival, pairing: str = "p") -> EncodeOrder:
-    return EncodeOrder(request=request.request, pairing=pairing, request_id="r", headers=request.headers)
+    return EncodeOrder(
+        request=request.request, pairing=pairing, request_id="r", headers=request.headers, trail=request.trail
+    )
 
 
 def sounds(*names: str) -> Arrival:

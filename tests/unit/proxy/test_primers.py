@@ -33,7 +33,9 @@ def primers(b: Bench, connector: Connector = Connector.EXAMPLE, seconds: float =
 def primer(b: Bench, *payloads: str) -> Primer:
     """A primer for the first encoder, with its load counted."""
     request = arrival(*payloads, headers={"traceparent": "t"})
-    order = EncodeOrder(request=request.request, pairing="p", request_id="r", headers=request.headers)
+    order = EncodeOrder(
+        request=request.request, pairing="p", request_id="r", headers=request.headers, trail=request.trail
+    )
     b.load.begin("e0", len(payloads))
     return Primer(order, order.request.items, E0, "r-e0")
 
