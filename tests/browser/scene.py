@@ -23,8 +23,8 @@ from PIL import Image
 from browser import chromium
 from protocol.proxy import stubs
 from protocol.proxy.apiservers import ApiServer
+from protocol.proxy.processes import Running, running
 from protocol.proxy.stubs import CHAT, StubEngine, decoder, encoder
-from protocol.proxy.test_process import Running, running
 
 NAMESPACE, EPD = "ns", "qwen2-vl"
 BUSY = 5

@@ -15,8 +15,8 @@ from cluster import Cluster, entries
 from cluster.chat import Answer, ask, body, picture
 from cluster.clients import load, wrong
 from cluster.deployed import Deployed
+from cluster.encoded import encode_only, entry
 from cluster.outages import armed, hung, interrupted, signal_engine, without_control_plane
-from cluster.test_serving import encode_only, entry
 
 pytestmark = pytest.mark.node
 

@@ -11,9 +11,8 @@ import aiohttp
 import pytest
 
 from protocol.proxy import stubs
+from protocol.proxy.processes import Running, flags, running, stop
 from protocol.proxy.stubs import CHAT, StubEngine, decoder, encoder
-from protocol.proxy.test_process import Running, running
-from protocol.proxy.test_tracing import flags, stop
 
 SECRET = "sk-0123456789abcdef"
 PICTURE = "https://pictures.example.com/private.png?token=0123"

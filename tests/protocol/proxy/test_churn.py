@@ -17,8 +17,8 @@ import yaml
 from aiohttp import web
 
 from protocol.proxy import stubs
+from protocol.proxy.processes import Running, running
 from protocol.proxy.stubs import StubEngine, decoder, encoder
-from protocol.proxy.test_process import Running, running
 
 PODS = 10_000
 EVENTS = 5_000

@@ -16,9 +16,9 @@ import pytest
 import epd.proxy
 from epd.proxy.settings import Limits
 from protocol.proxy import stubs
+from protocol.proxy.processes import running, servers
 from protocol.proxy.proxies import proxy
 from protocol.proxy.stubs import StubEngine, decoder, encoder, image
-from protocol.proxy.test_process import running, servers
 
 WALL_CLOCK = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
 TELLING_THE_TIME = {"access_log", "admin", "framing", "record"}

@@ -8,8 +8,8 @@ from typing import Any
 
 from epd.proxy.settings import Limits
 from protocol.proxy import stubs
+from protocol.proxy.processes import running, servers
 from protocol.proxy.stubs import CHAT, decoder, encoder, image
-from protocol.proxy.test_process import running, servers
 
 GROWTH_BYTES = 2 * Limits().max_body_bytes
 """Its size once, and what the process asks for beside (docs/proxy.md, "Memory and time")."""

@@ -18,6 +18,7 @@ from aiohttp import web
 from epd.api.names import Role
 from epd.proxy.legs import PREFILL_ONLY
 from protocol.proxy.apiservers import ApiServer
+from protocol.proxy.processes import Running, running
 from protocol.proxy.proxies import proxy
 from protocol.proxy.stubs import (
     DONE,
@@ -35,7 +36,6 @@ from protocol.proxy.stubs import (
     streams,
     text,
 )
-from protocol.proxy.test_process import Running, running
 
 SPLIT = frozenset({Role.PREFILL, Role.DECODE})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 
-from protocol.proxy.test_process import running
+from protocol.proxy.processes import running
 
 COUNTED = re.compile(r"epd_proxy_reconnects_total\{[^}]*\} (\S+)")
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"

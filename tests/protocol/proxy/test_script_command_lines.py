@@ -13,8 +13,8 @@ import pytest
 
 from epd.api.names import Role
 from protocol.proxy import stubs
+from protocol.proxy.processes import running
 from protocol.proxy.stubs import StubEngine
-from protocol.proxy.test_process import running
 
 E_PD = """--host "0.0.0.0" --port "0"
     --encode-servers-urls "http://localhost:{e0}" --prefill-servers-urls "disable"

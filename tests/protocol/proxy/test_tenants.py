@@ -12,10 +12,10 @@ import pytest
 from epd.proxy.isolation import TenantIsolation
 from epd.proxy.settings import Limits
 from protocol.proxy import stubs
+from protocol.proxy.dialectengines import stores
+from protocol.proxy.processes import Running, running, servers, start
 from protocol.proxy.proxies import Proxy, proxy
 from protocol.proxy.stubs import CHAT, decoder, encoder, image, text
-from protocol.proxy.test_dialects import stores
-from protocol.proxy.test_process import Running, running, servers, start
 from unit.proxy.mounts import Mount
 
 A, B = "sk-aaaaaaaaaaaaaaaa", "sk-bbbbbbbbbbbbbbbb"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -13,19 +12,11 @@ import pytest
 from epd.api.names import Role
 from protocol.proxy import stubs
 from protocol.proxy.collector import Collector, Span, collecting
+from protocol.proxy.processes import Running, flags, running, stop
 from protocol.proxy.stubs import CHAT, StubEngine, decoder, encoder
-from protocol.proxy.test_process import Running, running
 
 CLIENT = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "vendor=x"}
 SERVER = f"POST {CHAT}"
-
-
-def flags(*engines: StubEngine) -> list[str]:
-    given = {Role.ENCODE: "--encode-servers-urls", Role.PREFILL: "--prefill-servers-urls"}
-    urls: dict[str, list[str]] = {}
-    for engine in engines:
-        urls.setdefault(given.get(engine.role, "--decode-servers-urls"), []).append(engine.address)
-    return [part for flag, addresses in urls.items() for part in (flag, ",".join(addresses))]
 
 
 @asynccontextmanager
@@ -47,16 +38,6 @@ async def ask(proxy: Running, *content: object, headers: Mapping[str, str] = CLI
     async with proxy.http.post(proxy.data + CHAT, json=body, headers=headers) as answer:
         await answer.read()
         return answer.status
-
-
-async def stop(proxy: Running) -> str:
-    """End the process at once, in order; returns what it logged."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        proxy.process.send_signal(number)
-    assert proxy.process.stderr is not None
-    log = (await proxy.process.stderr.read()).decode()
-    assert await proxy.process.wait() == 0
-    return log
 
 
 def tree(spans: list[Span]) -> dict[str, list[str]]:

@@ -15,8 +15,8 @@ from aiohttp import web
 
 from protocol.proxy import stubs
 from protocol.proxy.apiservers import ApiServer
+from protocol.proxy.processes import Running, running
 from protocol.proxy.stubs import StubEngine, decoder, encoder
-from protocol.proxy.test_process import Running, running
 
 ERRORS = re.compile(r"epd_proxy_pod_watch_errors_total\{[^}]*\} (\S+)")
 

@@ -6,23 +6,7 @@ from pathlib import Path
 import pytest
 
 from epd.cli.documents import DocumentError, read
-
-GOOD = """
-apiVersion: epd.dev/v1alpha1
-kind: EPDDeployment
-metadata: {name: a}
-spec:
-  model: {name: m}
-  engine: {image: "vllm:v0.33.0"}
-  prefillDecode: {}
-"""
-OTHER = GOOD.replace("name: a", "name: b, namespace: ns")
-
-
-def write(tmp_path: Path, text: str) -> str:
-    path = tmp_path / "epd.yaml"
-    path.write_text(text)
-    return str(path)
+from unit.cli.manifests import GOOD, OTHER, write
 
 
 def test_all_objects_of_a_file_and_no_others(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from epd.cli.main import OPERATOR_IMAGE, describe, main, render, render_collecto
 from epd.manifests import Context, desired
 from epd.topology.model_version import model_version, version_inputs
 from epd.topology.pairing import pairing, pairing_inputs
-from unit.cli.test_documents import GOOD, OTHER, write
+from unit.cli.manifests import GOOD, OTHER, write
 from unit.topology.objects import ABSENT, epd
 
 PLAIN: dict[str, Any] = {"encode": ABSENT, "encoderCache": ABSENT}

@@ -10,7 +10,7 @@ from epd.collector.policy import InForce
 from epd.collector.report import View
 from epd.collector.result import Cause, PassResult, Spared, State, VersionFacts, VolumeFacts
 from epd.collector.tally import Tally
-from unit.collector.test_report import POLICY, view
+from unit.collector.views import POLICY, view
 
 RESULT = PassResult(
     owned=True,

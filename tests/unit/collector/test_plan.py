@@ -7,7 +7,7 @@ from epd.collector.plan import Plan, as_json, as_table, plan, rehearsed
 from epd.collector.policy import NOTHING, InForce
 from epd.collector.result import Cause, PassResult, State, VersionFacts, Victim
 from epd.collector.tally import Tally
-from unit.collector.test_report import POLICY, view
+from unit.collector.views import POLICY, view
 
 OLD = Victim(path="v/0a/0ab.safetensors", cause=Cause.TTL, used_bytes=4096, age=90_000)
 DEAD = Victim(path="w", cause=Cause.DEAD_VERSION, used_bytes=3 << 30, age=None)

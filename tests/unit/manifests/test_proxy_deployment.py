@@ -7,7 +7,7 @@ import pytest
 
 from epd.manifests.context import Context
 from epd.manifests.proxy_deployment import proxy_deployment
-from unit.manifests.test_proxy_flags import settings
+from unit.manifests.proxy_settings import settings
 from unit.topology.objects import epd
 
 CONTEXT = Context(operator_image="op:1", operator_image_pull_policy="Never")

@@ -11,18 +11,12 @@ from epd.proxy.access_log import AccessPolicy
 from epd.proxy.affinity import Affinity
 from epd.proxy.connectors import Connector
 from epd.proxy.isolation import TenantIsolation
-from epd.proxy.main import build_parser, read_settings
-from epd.proxy.settings import EncoderFailurePolicy, Limits, Settings
+from epd.proxy.settings import EncoderFailurePolicy, Limits
+from unit.manifests.proxy_settings import settings
 from unit.topology.objects import ABSENT, epd
 
 CUSTOM = {"encoderCache.connector": "Custom", "encoderCache.custom": {"module": "a", "class": "B"}}
 MIN_IDLE = "encoderCache.garbageCollection.minIdle"
-
-
-def settings(changes: dict[str, Any]) -> Settings:
-    """What the proxy makes of its flags."""
-    parser = build_parser()
-    return read_settings(parser, parser.parse_args(proxy_flags(epd(changes))))
 
 
 def test_the_proxy_reads_what_the_spec_says() -> None:

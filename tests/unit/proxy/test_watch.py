@@ -12,7 +12,7 @@ import pytest
 
 from epd.proxy.pods import Members, Pod
 from epd.proxy.watch import LAST_BACKOFF_SECONDS, backoff_seconds, follow
-from unit.proxy.test_pods import pod
+from unit.proxy.podobjects import pod
 
 BOOKMARK = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
 EXPIRED = {"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}}
