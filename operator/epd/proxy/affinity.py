@@ -45,8 +45,11 @@ _SCOPE: Final = ("model", "cache_salt")
 def sticky(
     affinity: Affinity, headers: Mapping[str, str], request: ParsedRequest, *, tenant: str = ""
 ) -> Sticky | None:
-    """The key that `request` shares with those it belongs with; None where it belongs with none."""
-    if affinity is Affinity.NONE:
+    """The key that `request` shares with those it belongs with; None where it belongs with none.
+
+    One without a body asks for a stored response, which one engine has.
+    """
+    if affinity is Affinity.NONE or request.pieces == (b"",):
         return None
     if affinity is Affinity.SESSION and (given := headers.get(SESSION_HEADER)):
         return _key(tenant, "session", given)

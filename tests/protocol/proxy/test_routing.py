@@ -12,6 +12,7 @@ from aiohttp import web
 from epd.proxy.affinity import Affinity
 from epd.proxy.connectors import Connector
 from epd.proxy.media import MediaPolicy
+from epd.proxy.stored import new_id
 from protocol.proxy.proxies import proxy
 from protocol.proxy.stubs import (
     IN_STREAM_ERROR,
@@ -55,6 +56,15 @@ async def test_a_session_goes_on_elsewhere_when_its_engine_is_gone() -> None:
         assert len(others) == 1
         p.members.replace(engine.member() for engine in engines)
         assert (await p.chat(text(), session_id="s")).headers["x-epd-prefill"] == first
+
+
+@pytest.mark.parametrize("affinity", Affinity)
+async def test_stored_responses_are_found_with_any_affinity(affinity: Affinity) -> None:
+    async with proxy(encoder(), decoder(), affinity=affinity) as p:
+        for headers in ({}, {"x-session-id": "s"}):
+            answer = await p.http.get(f"/v1/responses/{new_id('pd0')}", headers=headers)
+            # the engine's own answer, which stores nothing
+            assert (answer.status, answer.headers.get("x-epd-prefill")) == (404, "pd0")
 
 
 @dataclass

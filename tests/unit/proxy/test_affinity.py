@@ -42,6 +42,11 @@ def test_without_affinity_nothing_is_shared() -> None:
     assert sticky(Affinity.NONE, {SESSION_HEADER: "s"}, request) is None
 
 
+@pytest.mark.parametrize("affinity", Affinity)
+def test_what_has_no_body_belongs_with_nothing(affinity: Affinity) -> None:
+    assert sticky(affinity, {SESSION_HEADER: "s"}, ParsedRequest((b"",))) is None
+
+
 def test_sessions_are_named_by_header_or_body() -> None:
     by_body = session(chat(user("a"), session_id="s"))
     assert by_body is not None
