@@ -11,13 +11,17 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from epd.proxy.errors import OverloadedError, UnavailableError
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member
 from epd.proxy.rotation import Rotation
 
-_PART = "\0"
+LOOK_SECONDS: Final = 0.1
+"""How often those who wait look for room that no end of a request tells of: at an engine that is no longer ejected. A
+tenth of the shortest ejection; of a full queue it takes a millisecond."""
+_PART: Final = "\0"
 """Stands between a client and the engine that its requests wait for; no client's name has it."""
 
 Choose = Callable[[bool], Member | None]
@@ -47,6 +51,7 @@ class Admission:
         self._queues: dict[str, deque[_Waiter]] = {}
         """By client. Whose turn it is comes first."""
         self.waiting = 0
+        self._look_timer: asyncio.TimerHandle | None = None
         rotation.members.on_change(self._look_again)
 
     def check(self, client: str) -> None:
@@ -65,6 +70,7 @@ class Admission:
         self._queues.setdefault(client, deque()).append(waiter)
         self.waiting += 1
         self._load.on_end = self._let_in
+        self._look_later()
         begun = time.monotonic()
         timer = asyncio.get_running_loop().call_later(self._seconds, _give_up, waiter, self._seconds)
         try:
@@ -96,7 +102,7 @@ class Admission:
         if placed.done() and not placed.cancelled() and placed.exception() is None:
             # it was let in at the same moment: the place is the next one's
             if (member := placed.result()) is not None:
-                self._load.end(member.name)
+                self._load.give_up(member.name)
             return
         if waiter in self._queues.get(client, ()):
             self._take_out(client, waiter)
@@ -141,6 +147,9 @@ class Admission:
             del self._queues[client]
         if not self.waiting:
             self._load.on_end = None
+            if self._look_timer is not None:
+                self._look_timer.cancel()
+                self._look_timer = None
 
     def _let_in(self) -> bool:
         """Let in the next one that there is room for; of each client the one that came first may be."""
@@ -149,25 +158,44 @@ class Admission:
             member = waiter.choose(True) if waiter else None
             if waiter is not None and member is not None:
                 self._load.begin(member.name)
+                # the place may be a trial's, of which there is one
+                self._rotation.health.sent(member.name)
                 self._place(client, waiter, member)
                 return True
         return False
 
-    def _place(self, client: str, waiter: _Waiter, member: Member | None) -> None:
-        queue = self._queues.pop(client)
-        queue.remove(waiter)
-        # behind all others from now on
-        self._queues[client] = queue
+    def _place(self, client: str, waiter: _Waiter, member: Member) -> None:
+        self._queues[client].remove(waiter)
+        # behind all others from now on, in all queues that it has, the one that had its turn last of them
+        owner = _owner(client)
+        for name in [*(name for name in self._queues if name != client and _owner(name) == owner), client]:
+            self._queues[name] = self._queues.pop(name)
         self._forget_empty(client)
         waiter.placed.set_result(member)
 
     def _look_again(self) -> None:
         """Engines came or went: let in what there is room for now, and send away what has no engine left."""
+        self._let_all_in()
+        for client, queue in list(self._queues.items()):
+            for waiter in list(queue):
+                # in any place of the queue: those before it may wait for other engines
+                if not waiter.placed.done() and waiter.choose(False) is None:
+                    self._take_out(client, waiter)
+                    waiter.placed.set_result(None)
+
+    def _let_all_in(self) -> None:
         while self.waiting and self._let_in():
             pass
-        for client, queue in list(self._queues.items()):
-            while (waiter := _first(queue)) and waiter.choose(False) is None:
-                self._place(client, waiter, None)
+
+    def _look_later(self) -> None:
+        if self._look_timer is None:
+            self._look_timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._look_timer = None
+        self._let_all_in()
+        if self.waiting:
+            self._look_later()
 
 
 def _give_up(waiter: _Waiter, seconds: float) -> None:

@@ -72,10 +72,10 @@ class Legs:
             prompt = _body(arrival, body, ends, _DROPPED)
             first, engine = await self._prefill(arrival, member.pairing, prompt, body is not None, failed_on)
         except BaseException:
-            self._load.end(member.name)
+            self._load.give_up(member.name)
             raise
         if first.cause is not None or first.reply is None or first.reply.status != 200:
-            self._load.end(member.name)
+            self._load.give_up(member.name)
             return _named(first, engine)
         arrival.trail.prefilled = engine.name
         params = _transfer_params(first.reply.body)

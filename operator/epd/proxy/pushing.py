@@ -63,10 +63,10 @@ class Pushing:
         try:
             primed = await self._prime(arrival, member)
         except BaseException:
-            self._load.end(member.name)
+            self._load.give_up(member.name)
             raise
         if primed.failure is not None:
-            self._load.end(member.name)
+            self._load.give_up(member.name)
         else:
             self._load.withdraw(member.name)
         return primed

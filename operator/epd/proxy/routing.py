@@ -55,10 +55,16 @@ class InFlight:
             self.on_end()
 
     def withdraw(self, name: str) -> None:
-        """Count one less that is counted again at once, which nobody who waits should hear of."""
+        """Take back one that was begun to keep a place and begins anew at once: nobody who waits should hear of it."""
+        self._take_back(name)
         on_end, self.on_end = self.on_end, None
         self.end(name)
         self.on_end = on_end
+
+    def give_up(self, name: str) -> None:
+        """Take back one that was begun to keep a place, of which nothing came."""
+        self._take_back(name)
+        self.end(name)
 
     def begun(self, names: Collection[str]) -> Mapping[str, int]:
         """What was begun in all by each of `names`, the members there are; others are forgotten."""
@@ -72,6 +78,10 @@ class InFlight:
     def view(self) -> Mapping[str, int]:
         """All counts that are not zero, as they are from now on."""
         return self._count
+
+    def _take_back(self, name: str) -> None:
+        # an engine that was forgotten meanwhile has nothing to take it from
+        self._begun[name] = max(0, self._begun.get(name, 0) - 1)
 
 
 def rank(key: str, name: str) -> int:

@@ -6,22 +6,24 @@ import pytest
 
 from epd.proxy.admission import Admission
 from epd.proxy.errors import OverloadedError, UnavailableError
-from epd.proxy.health import Health
+from epd.proxy.health import FIRST_EJECTION_SECONDS, Health, State
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member, Members
 from epd.proxy.rotation import Rotation
 from epd.proxy.routing import InFlight
+from epd.proxy.transport import Cause
 from unit.proxy.engines import member, settle
 
 
 class Queue:
-    """An admission to engines with room for one request each."""
+    """An admission to engines with room for one request each, or for `bound`. `now` is what engines' health goes by."""
 
-    def __init__(self, *members: Member, limit: int = 16, seconds: float = 60) -> None:
+    def __init__(self, *members: Member, limit: int = 16, seconds: float = 60, bound: int = 1) -> None:
         self.members, self.load = Members(), InFlight()
         self.members.replace(members)
-        health = Health(self.members, on_ejected=[].append)
-        self.rotation = Rotation(members=self.members, load=self.load, health=health, bound=1)
+        self.now = 0.0
+        self.health = Health(self.members, on_ejected=[].append, clock=lambda: self.now)
+        self.rotation = Rotation(members=self.members, load=self.load, health=self.health, bound=bound)
         self.metrics = Metrics(namespace="", epd="")
         self.admission = Admission(rotation=self.rotation, limit=limit, seconds=seconds, metrics=self.metrics)
         self.let_in: list[str] = []
@@ -36,6 +38,17 @@ class Queue:
         if engine is not None:
             self.load.begin(engine.name)
         self.let_in.append(f"{request}@{engine.name if engine else None}")
+
+    def arrive_at(self, engine: str, request: str, client: str) -> asyncio.Task[None]:
+        """A request comes that only `engine` can answer."""
+        return asyncio.create_task(self._request_at(engine, request, client))
+
+    async def _request_at(self, engine: str, request: str, client: str) -> None:
+        [wanted] = [one for one in self.rotation.answering() if one.name == engine]
+        placed = await self.admission.room_at(wanted, client)
+        assert placed == wanted
+        self.load.begin(engine)
+        self.let_in.append(f"{request}@{engine}")
 
     def waited(self) -> float | None:
         return self.metrics.registry.get_sample_value("epd_proxy_queue_seconds_count", {"namespace": "", "epd": ""})
@@ -117,6 +130,61 @@ async def test_who_has_no_engine_left_is_told() -> None:
     await settle()
     assert (q.let_in, q.admission.waiting) == (["a@None", "c@None"], 1)
     assert q.load.counts() == {"d0": 1, "d9": 1}
+
+
+async def test_who_waits_behind_others_is_told_too() -> None:
+    q = Queue(member("d0"), member("d9", "q"))
+    q.load.begin("d0")
+    q.load.begin("d9")
+    for request, pairing in (("a", "p"), ("b", "q"), ("c", "p"), ("d", "q")):
+        q.arrive(request, "one client", pairing)
+    await settle()
+    q.members.replace([member("d0")])
+    await settle()
+    assert (q.let_in, q.admission.waiting) == (["b@None", "d@None"], 2)
+    q.members.replace([])
+    await settle()
+    assert (q.let_in[2:], q.admission.waiting, q.admission._queues) == (["a@None", "c@None"], 0, {})
+
+
+async def test_an_engine_that_is_no_longer_ejected_has_room() -> None:
+    q = Queue(member("d0"), member("d1"), bound=2)
+    q.load.begin("d0", 2)
+    q.health.failed("d1", Cause.REFUSED)
+    waits = [q.arrive(request) for request in "abc"]
+    await settle()
+    assert q.let_in == []
+    q.now = FIRST_EJECTION_SECONDS
+    # nobody's request ends, and no engine comes
+    await asyncio.wait_for(waits[0], 10)
+    # a trial is one request
+    assert (q.let_in, q.admission.waiting, q.health.state("d1")) == (["a@d1"], 2, State.HALF_OPEN)
+    q.health.succeeded("d1")
+    await asyncio.wait_for(waits[1], 10)
+    assert (q.let_in, q.admission.waiting) == (["a@d1", "b@d1"], 1)
+    waits[2].cancel()
+    await settle()
+    # nothing looks for room where nobody waits
+    assert (q.admission.waiting, q.admission._look_timer) == (0, None)
+
+
+async def test_who_waits_for_several_engines_has_one_turn() -> None:
+    q = Queue(member("d0"), member("d1"))
+    for name in ("d0", "d1"):
+        q.load.begin(name)
+    for name in ("d0", "d1"):
+        q.arrive_at(name, f"a for {name}", "a")
+    q.arrive("a for any", "a")
+    for request in ("b1", "b2", "b3"):
+        q.arrive(request, "b")
+    await settle()
+    for _ in range(4):
+        q.load.end("d0")
+        await settle()
+    assert q.let_in == ["a for d0@d0", "b1@d0", "a for any@d0", "b2@d0"]
+    q.load.end("d1")
+    await settle()
+    assert q.let_in[4:] == ["a for d1@d1"]
 
 
 async def test_a_full_queue_refuses() -> None:

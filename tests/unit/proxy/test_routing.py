@@ -167,3 +167,18 @@ def test_what_was_begun_is_known_of_members_that_are_there() -> None:
     assert load.begun(["e0", "e1"]) == {"e0": 4, "e1": 0}
     load.begin("e0")
     assert load.begun(["e0", "gone"]) == {"e0": 5, "gone": 0}
+
+
+def test_a_place_that_was_kept_is_no_work_that_was_begun() -> None:
+    load, told = InFlight(), []
+    load.on_end = lambda: told.append(load.counts())
+    load.begin("kept")
+    load.withdraw("kept")
+    load.begin("kept")
+    load.begin("vain")
+    load.give_up("vain")
+    assert (load.counts(), told) == ({"kept": 1}, [{"kept": 1}])
+    load.begin("gone")
+    assert load.begun(["kept", "vain"]) == {"kept": 1, "vain": 0}
+    load.give_up("gone")
+    assert load.begun(["gone"]) == {"gone": 0}
