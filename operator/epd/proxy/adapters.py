@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,11 +44,16 @@ NOT_FOUND: Final = 404
 
 
 @dataclass(slots=True)
-class _Listed:
-    """The models of one pairing's prefill side: adapters with their base models, other names with None."""
+class _List:
+    """The models of one pairing's prefill side: adapters with their base models, other names with None.
 
-    parents: Mapping[str, str | None]
-    until: float
+    It counts until `until`; `failed` is when it was last asked for in vain.
+    """
+
+    parents: Mapping[str, str | None] = field(default_factory=dict)
+    until: float = -math.inf
+    failed: float = -math.inf
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(slots=True)
@@ -65,9 +71,17 @@ class Complaint:
     cause: str
     model: str
 
+    def __str__(self) -> str:
+        if self.cause == NO_ROUTE:
+            return f"answer 404 for {CHAT_PATH}: they are no vLLM servers; look at their image and command"
+        return (
+            f"answer 404 for the model {self.model}, which the prefill side serves: start both with the same "
+            "--served-model-name"
+        )
+
 
 class Adapters:
-    """Encodes as `Encoding` does. `complaints` has what is wrong with encoders, by pairing."""
+    """Encodes as `Encoding` does."""
 
     def __init__(
         self,
@@ -83,19 +97,23 @@ class Adapters:
         self._rotation = rotation
         self._metrics = metrics
         self._clock = clock
-        self._listed: dict[str, _Listed] = {}
+        self._lists: dict[str, _List] = {}
         self._bases: dict[str, _Bases] = {}
-        self._asking = asyncio.Lock()
         self._version = -1
-        self.complaints: dict[str, Complaint] = {}
+        self._complaints: dict[str, Complaint] = {}
+
+    def complaints(self) -> Mapping[str, Complaint]:
+        """What is wrong with encoders, by pairing."""
+        self._follow()
+        return self._complaints
 
     async def encode(self, order: EncodeOrder) -> list[Encoded | EncodeFailure]:
         """Encode all items, by the base model's name if the encoders don't know the request's own."""
-        if self._bases or self.complaints:
+        if self._bases or self._complaints:
             order = replace(order, request=self.known(order.request, order.pairing))
         results = await self._encoding.encode(order)
         if not any(_is_missing(result) for result in results):
-            if self.complaints:
+            if self._complaints:
                 self._withdraw(order, results)
             return results
         if any(_is_missing(result) and not _is_unknown(result) for result in results):
@@ -137,26 +155,18 @@ class Adapters:
     def _complain(self, pairing: str, cause: str, name: str) -> None:
         self._metrics.encoders_misconfigured(cause)
         complaint = Complaint(cause, name)
-        if self.complaints.get(pairing) == complaint:
+        if self._complaints.get(pairing) == complaint:
             return
-        self.complaints[pairing] = complaint
-        if cause == NO_ROUTE:
-            log.warning("encoders of pairing %s answer 404 for %s: they are no vLLM servers", pairing, CHAT_PATH)
-        else:
-            log.warning(
-                "encoders of pairing %s answer 404 for the model %s, which the prefill side serves: start both with "
-                "the same --served-model-name",
-                pairing,
-                name,
-            )
+        self._complaints[pairing] = complaint
+        log.warning("encoders of pairing %s %s", pairing, complaint)
 
     def _withdraw(self, order: EncodeOrder, results: Sequence[Encoded | EncodeFailure]) -> None:
         """Take a complaint back once encoders do what it was about."""
-        complaint = self.complaints.get(order.pairing)
+        complaint = self._complaints.get(order.pairing)
         if complaint is None or complaint.model not in ("", order.request.model):
             return
         if any(isinstance(result, Encoded) for result in results):
-            del self.complaints[order.pairing]
+            del self._complaints[order.pairing]
 
     def _follow(self) -> None:
         """Forget what was learnt of encoders that are others now."""
@@ -167,22 +177,28 @@ class Adapters:
         same = {pairing for pairing, bases in self._bases.items() if self._encoders(pairing) == bases.encoders}
         self._bases = {pairing: bases for pairing, bases in self._bases.items() if pairing in same}
         pairings = self._rotation.members.pairings(Role.ENCODE)
-        self.complaints = {pairing: said for pairing, said in self.complaints.items() if pairing in pairings}
-        self._listed = {pairing: listed for pairing, listed in self._listed.items() if pairing in pairings}
+        self._complaints = {pairing: said for pairing, said in self._complaints.items() if pairing in pairings}
+        self._lists = {pairing: known for pairing, known in self._lists.items() if pairing in pairings}
 
     def _encoders(self, pairing: str) -> tuple[str, ...]:
         return tuple(member.name for member in self._rotation.members.ready(Role.ENCODE, pairing))
 
     async def _models(self, order: EncodeOrder) -> Mapping[str, str | None] | None:
         """What the prefill side lists, asked for once at a time; None where it can't be had."""
-        async with self._asking:
-            listed = self._listed.get(order.pairing)
-            if listed is None or listed.until <= self._clock():
-                parents = await self._ask(order)
-                if parents is None:
-                    return None
-                listed = self._listed[order.pairing] = _Listed(parents, self._clock() + LIST_SECONDS)
-            return listed.parents
+        begun = self._clock()
+        known = self._lists.setdefault(order.pairing, _List())
+        async with known.asking:
+            if known.until > self._clock():
+                return known.parents
+            if known.failed >= begun:
+                # else each who waited would wait once more, one after another
+                return None
+            parents = await self._ask(order)
+            if parents is None:
+                known.failed = self._clock()
+                return None
+            known.parents, known.until = parents, self._clock() + LIST_SECONDS
+            return parents
 
     async def _ask(self, order: EncodeOrder) -> Mapping[str, str | None] | None:
         engine = self._rotation.prefill(MODELS_KEY, pairing=order.pairing)

@@ -106,8 +106,8 @@ class AdminPort:
             "queued": self._exchange.admission.waiting,
             "totals": {name: int(sum(by.values())) for name, by in self._metrics.totals().items()},
             "misconfigured": {
-                pairing: {"cause": complaint.cause, "model": complaint.model}
-                for pairing, complaint in self._exchange.adapters.complaints.items()
+                pairing: {"cause": complaint.cause, "model": complaint.model, "message": f"encoders {complaint}"}
+                for pairing, complaint in self._exchange.adapters.complaints().items()
             },
             "members": members,
         }

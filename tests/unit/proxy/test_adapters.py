@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -17,8 +18,8 @@ from epd.proxy.media import MediaPolicy
 from epd.proxy.prefill import Arrival
 from epd.proxy.requests import CHAT_PATH, MODELS_PATH, parse_chat
 from epd.proxy.settings import EncoderFailurePolicy
-from epd.proxy.transport import Call
-from unit.proxy.engines import Bench, Engines, Scripted, bench, document, joined, member
+from epd.proxy.transport import Call, Cause
+from unit.proxy.engines import Bench, Engines, Scripted, bench, broken, document, joined, member, settle, until_called
 
 E0, E1, D0 = member("e0"), member("e1"), member("d0")
 LISTED: Mapping[str, str | None] = {"qwen": None, "legal": "qwen", "med": "qwen"}
@@ -45,6 +46,20 @@ class Serving(Engines):
 
     def asked(self) -> list[tuple[str, str]]:
         return [(name, body["model"]) for name, body in self.calls]
+
+
+@dataclass
+class Silent(Serving):
+    """A prefill side whose engine d0 lists no models, which shows only when it is given up."""
+
+    given_up: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def send(self, call: Call) -> Scripted:
+        if (call.address, call.path) == (D0.address, MODELS_PATH):
+            self.listed.append("d0")
+            await self.given_up.wait()
+            raise broken(Cause.TIMEOUT)
+        return await super().send(call)
 
 
 def serving(
@@ -83,7 +98,7 @@ async def test_adapters_that_encoders_lack_are_encoded_as_their_base_model() -> 
     await b.exchange.answer(request("med"))
     assert engines.asked()[2:] == [("e0", "med"), ("e0", "qwen"), ("d0", "med")]
     assert engines.listed == ["d0"]
-    assert b.exchange.adapters.complaints == {}
+    assert b.exchange.adapters.complaints() == {}
     assert b.metrics.totals()["misconfigured"] == {}
 
 
@@ -115,7 +130,7 @@ async def test_a_name_that_encoders_should_know_is_complained_of(caplog: pytest.
         for picture in ("AAAA", "BBBB"):
             reply = await b.exchange.answer(request("qwen", picture))
             assert (reply.status, reply.headers["x-epd-encode"]) == (200, "fallback")
-    assert b.exchange.adapters.complaints == {"p": Complaint(UNKNOWN_MODEL, "qwen")}
+    assert b.exchange.adapters.complaints() == {"p": Complaint(UNKNOWN_MODEL, "qwen")}
     assert len(caplog.messages) == 1
     assert "the model qwen, which the prefill side serves: start both with" in caplog.messages[0]
     totals = b.metrics.totals()
@@ -123,14 +138,14 @@ async def test_a_name_that_encoders_should_know_is_complained_of(caplog: pytest.
     # mended
     engines.served["e"] = LISTED
     await b.exchange.answer(request("qwen", "CCCC"))
-    assert b.exchange.adapters.complaints == {}
+    assert b.exchange.adapters.complaints() == {}
 
 
 async def test_a_base_model_that_encoders_lack_too_is_complained_of() -> None:
     b, engines = serving({"other": None})
     await b.exchange.answer(request("legal"))
     assert engines.asked() == [("e0", "legal"), ("e0", "qwen"), ("d0", "legal")]
-    assert b.exchange.adapters.complaints == {"p": Complaint(UNKNOWN_MODEL, "qwen")}
+    assert b.exchange.adapters.complaints() == {"p": Complaint(UNKNOWN_MODEL, "qwen")}
 
 
 async def test_a_name_that_nobody_knows_is_the_clients_mistake() -> None:
@@ -138,7 +153,7 @@ async def test_a_name_that_nobody_knows_is_the_clients_mistake() -> None:
     for _ in range(3):
         reply = await b.exchange.answer(request("typo"))
         assert reply.status == 404
-    assert (b.exchange.adapters.complaints, b.metrics.totals()["misconfigured"]) == ({}, {})
+    assert (b.exchange.adapters.complaints(), b.metrics.totals()["misconfigured"]) == ({}, {})
     # whoever makes names up does not make the prefill side list its models each time
     assert engines.listed == ["d0"]
 
@@ -147,7 +162,7 @@ async def test_under_fail_the_404_is_the_answer() -> None:
     b, _ = serving({"other": None}, EncoderFailurePolicy.FAIL)
     reply = await b.exchange.answer(request("qwen"))
     assert (reply.status, json.loads(reply.body)["error"]["type"]) == (404, "NotFoundError")
-    assert b.exchange.adapters.complaints == {"p": Complaint(UNKNOWN_MODEL, "qwen")}
+    assert b.exchange.adapters.complaints() == {"p": Complaint(UNKNOWN_MODEL, "qwen")}
 
 
 @pytest.mark.parametrize("answer", [b"404 page not found", b'{"detail":"Not Found"}', b'{"error":"?"}', b"[]"])
@@ -155,10 +170,10 @@ async def test_what_is_no_vllm_server_is_complained_of(answer: bytes) -> None:
     b, engines = serving(LISTED)
     engines.scripts["e0"] = [Scripted(status=404, chunks=[answer])]
     await b.exchange.answer(request("qwen"))
-    assert b.exchange.adapters.complaints == {"p": Complaint(NO_ROUTE, "")}
+    assert b.exchange.adapters.complaints() == {"p": Complaint(NO_ROUTE, "")}
     assert (engines.listed, b.metrics.totals()["misconfigured"]) == ([], {NO_ROUTE: 1})
     await b.exchange.answer(request("qwen"))
-    assert b.exchange.adapters.complaints == {}
+    assert b.exchange.adapters.complaints() == {}
 
 
 async def test_an_adapter_and_its_base_model_share_what_is_known_of_an_item() -> None:
@@ -169,6 +184,43 @@ async def test_an_adapter_and_its_base_model_share_what_is_known_of_an_item() ->
     await b.exchange.answer(request("legal"))
     await b.exchange.answer(request("qwen"))
     assert engines.asked() == [("d0", "legal"), ("d0", "qwen")]
+
+
+async def test_a_list_that_does_not_come_is_waited_for_once() -> None:
+    engines = Silent(served={"e": {"other": None}, "d": LISTED})
+    b = bench(E0, D0, engines=engines)
+    tasks = [asyncio.create_task(b.exchange.answer(request("qwen", picture))) for picture in ("AAAA", "BBBB", "CCCC")]
+    await until_called(engines, 3)
+    await settle()
+    assert engines.listed == ["d0"]
+    engines.given_up.set()
+    replies = [await task for task in tasks]
+    assert [reply.headers["x-epd-encode"] for reply in replies] == ["fallback"] * 3
+    # those who waited while it was asked for in vain don't ask again, one after another
+    assert engines.listed == ["d0"]
+    await b.exchange.answer(request("qwen", "DDDD"))
+    assert engines.listed == ["d0", "d0"]
+
+
+async def test_one_pairing_does_not_wait_for_the_list_of_another() -> None:
+    engines = Silent(served={"e": {"other": None}, "d": LISTED})
+    b = bench(E0, D0, engines=engines)
+    waiting = asyncio.create_task(b.exchange.answer(request("qwen")))
+    await until_called(engines, 1)
+    await settle()
+    b.members.replace([member("e1", "q"), member("d1", "q")])
+    other = await asyncio.wait_for(b.exchange.answer(request("qwen", "BBBB")), 10)
+    assert (other.headers["x-epd-encode"], engines.listed) == ("fallback", ["d0", "d1"])
+    engines.given_up.set()
+    await waiting
+
+
+async def test_nothing_is_said_of_encoders_that_are_gone() -> None:
+    b, _ = serving({"other": None})
+    await b.exchange.answer(request("qwen"))
+    b.members.replace([D0])
+    # without another request
+    assert b.exchange.adapters.complaints() == {}
 
 
 def test_lists_of_models() -> None:
