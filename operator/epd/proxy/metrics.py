@@ -23,7 +23,7 @@ _REQUEST_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 """From what needs no model (5 ms) to the request timeout (600 s)."""
 _ROLE: Final = ("namespace", "epd", "role")
 _SHOWN_ROLES: Final = frozenset({str(Role.ENCODE), str(Role.PREFILL_DECODE)})
-"""Shown also while nobody has them."""
+"""Shown before anybody has them. Any role is shown from then on, lest the last numbers stay when nobody has it."""
 
 
 class Metrics:
@@ -34,6 +34,7 @@ class Metrics:
         # memory, CPU and file descriptors, by the names that all programs give them, read when they are asked for
         ProcessCollector(registry=self.registry)
         self._base = (namespace, epd)
+        self._roles = _SHOWN_ROLES
         self._waiting_items = 0
         self._count_requests(namespace, epd)
         self._count_items(namespace, epd)
@@ -233,7 +234,8 @@ class Metrics:
         """Render all series in the Prometheus text format, gauges as they are now; `ejected` has names of members."""
         members = tuple(members)
         known = Tally((str(member.role), str(member.ready).lower()) for member in members)
-        for role in sorted({str(member.role) for member in members} | _SHOWN_ROLES):
+        self._roles |= {str(member.role) for member in members}
+        for role in sorted(self._roles):
             for ready in ("true", "false"):
                 self._members.labels(*self._base, role, ready).set(known[role, ready])
             ours = [member for member in members if member.role == role]

@@ -57,6 +57,17 @@ def test_names_and_labels_are_an_api() -> None:
     assert {line.split("_")[0] for line in lines} == {"epd", "process"}
 
 
+def test_of_a_role_that_nobody_has_any_more_the_last_numbers_do_not_stay() -> None:
+    metrics, load = Metrics(namespace="", epd=""), InFlight()
+    first = Member(name="f", role=Role.PREFILL, pairing="p", address="http://f", ready=True)
+    load.begin("f")
+    for members, number in (((first,), 1), ((), 0)):
+        metrics.render(members=members, load=load, requests=0, ejected={"f"})
+        labels = {"namespace": "", "epd": "", "role": "prefill"}
+        for name, more in (("members", {"ready": "true"}), ("in_flight", {}), ("ejected_members", {})):
+            assert metrics.registry.get_sample_value(f"epd_proxy_{name}", labels | more) == number
+
+
 def test_gauges_show_the_moment() -> None:
     metrics, load = used(), InFlight()
     ready, out = (
