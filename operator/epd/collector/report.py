@@ -100,10 +100,10 @@ def report(view: View) -> CollectorReport:
 def troubles(view: View, latest: PassResult) -> tuple[Trouble, ...]:
     """Return what a person should know, worst first, one of each reason; the collector's own words win."""
     found: dict[Reason, str] = {}
-    for facts in _own_troubles(view):
+    for facts in (*_troubles_of_passes(view), *_troubles_of_policy(view)):
         found.setdefault(facts.reason, facts.message)
     for facts in latest.troubles:
-        # a single answer that failed is no trouble: `_own_troubles` tells when there is none for long
+        # a single answer that failed is no trouble: `_troubles_of_passes` tells when there is none for long
         if facts.reason is not Reason.LIVENESS_UNKNOWN:
             found.setdefault(facts.reason, facts.message)
     return tuple(Trouble(reason=reason.value, message=found[reason]) for reason in sorted(found, key=_rank))
@@ -114,8 +114,8 @@ def moment(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(int(seconds), tz=datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _own_troubles(view: View) -> Iterator[TroubleFacts]:
-    policy, origins = view.in_force.policy, view.in_force.origins
+def _troubles_of_passes(view: View) -> Iterator[TroubleFacts]:
+    """What keeps passes from being made, or from deleting."""
     if view.claim_missing:
         yield TroubleFacts(
             reason=Reason.CLAIM_NOT_FOUND,
@@ -139,6 +139,11 @@ def _own_troubles(view: View) -> Iterator[TroubleFacts]:
             reason=Reason.LIVENESS_UNKNOWN,
             message=f"it is not known which versions are in use, so none is deleted: {view.liveness.message}",
         )
+
+
+def _troubles_of_policy(view: View) -> Iterator[TroubleFacts]:
+    """What users said that keeps everything, one of them at most."""
+    policy, origins = view.in_force.policy, view.in_force.origins
     if view.in_force.unreadable:
         yield TroubleFacts(
             reason=Reason.COLLECTION_DISABLED,

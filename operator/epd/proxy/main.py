@@ -63,14 +63,7 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
     refuse_script_flags(parser, args)
     args.connector = args.connector or (Connector.MOONCAKE if args.ec_consumer_zmq_addrs else Connector.EXAMPLE)
     members = _static_members(parser, args)
-    if args.hint_seconds and not SHARING[args.connector].hinted:
-        parser.error(f"--hint-seconds: with --connector {args.connector} every item is encoded")
-    if not 0 <= args.hint_seconds < math.inf:
-        parser.error("--hint-seconds must not be negative")
-    if (args.tls_cert is None) != (args.tls_key is None):
-        parser.error("--tls-cert and --tls-key belong together")
-    if args.api_keys is None and (args.tenant_isolation is TenantIsolation.SALTED or args.max_in_flight_per_tenant):
-        parser.error("--tenant-isolation and --max-in-flight-per-tenant need --api-keys: without, nobody is a tenant")
+    _refuse_contradictions(parser, args)
     return Settings(
         host=args.host,
         port=args.port,
@@ -83,19 +76,7 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
             interval_seconds=args.probe_interval, timeout_seconds=args.probe_timeout, failures=args.fail_threshold
         ),
         policy=args.encoder_failure_policy,
-        limits=Limits(
-            request_seconds=args.request_timeout,
-            encode_seconds=args.encode_timeout,
-            idle_seconds=args.idle_timeout,
-            max_connections=args.max_connections,
-            max_in_flight=args.max_in_flight,
-            max_in_flight_per_engine=args.max_in_flight_per_engine,
-            queue=args.queue,
-            queue_seconds=args.queue_timeout,
-            max_fallback_encodes=args.max_fallback_encodes,
-            max_body_bytes=args.max_body_size,
-            max_in_flight_per_tenant=args.max_in_flight_per_tenant,
-        ),
+        limits=_limits(args),
         media=MediaPolicy(
             allowed_domains=args.allowed_media_domains, hash_algorithm=args.hash_algorithm, salt=args.salt
         ),
@@ -115,6 +96,33 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         tenant_isolation=args.tenant_isolation,
         access_log=args.access_log,
         opened_routes=frozenset(args.opened_routes),
+    )
+
+
+def _refuse_contradictions(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    if args.hint_seconds and not SHARING[args.connector].hinted:
+        parser.error(f"--hint-seconds: with --connector {args.connector} every item is encoded")
+    if not 0 <= args.hint_seconds < math.inf:
+        parser.error("--hint-seconds must not be negative")
+    if (args.tls_cert is None) != (args.tls_key is None):
+        parser.error("--tls-cert and --tls-key belong together")
+    if args.api_keys is None and (args.tenant_isolation is TenantIsolation.SALTED or args.max_in_flight_per_tenant):
+        parser.error("--tenant-isolation and --max-in-flight-per-tenant need --api-keys: without, nobody is a tenant")
+
+
+def _limits(args: argparse.Namespace) -> Limits:
+    return Limits(
+        request_seconds=args.request_timeout,
+        encode_seconds=args.encode_timeout,
+        idle_seconds=args.idle_timeout,
+        max_connections=args.max_connections,
+        max_in_flight=args.max_in_flight,
+        max_in_flight_per_engine=args.max_in_flight_per_engine,
+        queue=args.queue,
+        queue_seconds=args.queue_timeout,
+        max_fallback_encodes=args.max_fallback_encodes,
+        max_body_bytes=args.max_body_size,
+        max_in_flight_per_tenant=args.max_in_flight_per_tenant,
     )
 
 

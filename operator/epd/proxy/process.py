@@ -36,6 +36,7 @@ from epd.proxy.tenancy import Tenancy
 from epd.proxy.tenant_series import TenantSeries
 from epd.proxy.tls import Certificate
 from epd.proxy.tracing import start_tracing
+from epd.proxy.transport import Transport
 from epd.proxy.watch import follow
 
 log = logging.getLogger(__name__)
@@ -49,10 +50,7 @@ of them, so with the interpreter's 700 the same living objects would be looked a
 
 async def serve(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT, then drain. A second signal ends the drain."""
-    stopping, hurried = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, lambda: (hurried if stopping.is_set() else stopping).set())
+    stopping, hurried = _signals()
     async with AsyncExitStack() as stack:
         trust = _trust(settings, stack)
         members, load = Members(tls=settings.engine_tls is not None and settings.engine_tls.pods), InFlight()
@@ -63,25 +61,14 @@ async def serve(settings: Settings) -> None:
             stack.push_async_callback(tracing.close)
         metrics = Metrics(namespace=settings.namespace, epd=settings.epd)
         transport = await stack.enter_async_context(HttpTransport(tls=trust, on_reconnect=metrics.reconnected))
-        exchange = Exchange(
-            encodes=settings.encodes,
-            rewrites=settings.rewrite,
-            policy=settings.policy,
-            limits=settings.limits,
-            transport=transport if tracing is None else tracing.over(transport, members),
-            members=members,
-            load=load,
-            metrics=metrics,
-            connector=settings.connector,
-            hint_seconds=settings.hint_seconds,
-            split=settings.split,
+        exchange = _exchange(
+            settings, transport if tracing is None else tracing.over(transport, members), members, load, metrics
         )
-        bodies = Bodies(room=room_for_bodies())
         data_port = DataPort(
             settings=settings,
             exchange=exchange,
             metrics=metrics,
-            bodies=bodies,
+            bodies=Bodies(room=room_for_bodies()),
             tenancy=_tenancy(settings, stack, metrics),
             tracing=tracing,
             access_log=access_log,
@@ -92,9 +79,7 @@ async def serve(settings: Settings) -> None:
         following = await _follow_engines(settings, stack, transport, members, metrics)
         admin = await _listen_admin(stack, admin_port.application(), settings)
         data = await _listen(stack, data_port, settings)
-        # what is there now stays: no collection needs to look at it again
-        gc.freeze()
-        gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
+        _spare_collections()
         await _first_of(following, asyncio.create_task(stopping.wait()))
         if following.done():
             # a proxy that no longer learns of its engines must not live on
@@ -102,6 +87,37 @@ async def serve(settings: Settings) -> None:
         await _drain(settings, data_port, data, hurried)
         await admin.stop()
     log.info("stopped")
+
+
+def _spare_collections() -> None:
+    """What is there now stays: no collection needs to look at it again."""
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
+
+
+def _signals() -> tuple[asyncio.Event, asyncio.Event]:
+    """Set by the first signal to stop, and by each one after it."""
+    stopping, hurried = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, lambda: (hurried if stopping.is_set() else stopping).set())
+    return stopping, hurried
+
+
+def _exchange(settings: Settings, transport: Transport, members: Members, load: InFlight, metrics: Metrics) -> Exchange:
+    return Exchange(
+        encodes=settings.encodes,
+        rewrites=settings.rewrite,
+        policy=settings.policy,
+        limits=settings.limits,
+        transport=transport,
+        members=members,
+        load=load,
+        metrics=metrics,
+        connector=settings.connector,
+        hint_seconds=settings.hint_seconds,
+        split=settings.split,
+    )
 
 
 def _trust(settings: Settings, stack: AsyncExitStack) -> EngineTrust | None:
