@@ -15,6 +15,7 @@ from epd.collector.loop import Loop
 from epd.collector.policy import InForce
 from epd.collector.result import PassResult
 from epd.collector.seen import Root
+from unit.clocks import Clock
 from unit.collector.tree import POLICY
 
 CLAIM = Claim(name="ai/ec", uid="u")
@@ -63,14 +64,6 @@ class Collects:
         return self.begun.acquire(timeout=PATIENCE)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @dataclasses.dataclass
 class Running:
     loop: Loop
@@ -91,7 +84,7 @@ def running(
     clock: Callable[[], float] | None = None,
 ) -> Iterator[Running]:
     """A loop that is running; intervals are so long that only what a test does begins a second pass."""
-    given, collects, own = asks or Asks(), Collects(), Clock()
+    given, collects, own = asks or Asks(), Collects(), Clock(100.0)
     loop = Loop(
         root=Root(claim="ec"),
         asks=given,

@@ -10,6 +10,7 @@ from epd.collector.asking import Asker
 from epd.collector.endpoint import by_address
 from epd.collector.inputs import Claim
 from epd.collector.policy import InForce
+from unit.clocks import Clock
 from unit.collector.fake_api import Answer, FakeApi, Request, refusal, serving
 from unit.collector.listed import (
     CLAIM,
@@ -31,13 +32,6 @@ QWEN = epd().version
 def api() -> Iterator[FakeApi]:
     with serving(namespace_ai()) as fake:
         yield fake
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def asker(api: FakeApi, clock: Any = None) -> Asker:

@@ -9,7 +9,8 @@ from epd.collector.loop import Loop
 from epd.collector.policy import InForce
 from epd.collector.result import PassResult
 from epd.collector.seen import Root
-from unit.collector.running import BRIEF, CLAIM, DONE, PATIENCE, STILL_HIGH, Asks, Clock, Collects, running, until
+from unit.clocks import Clock
+from unit.collector.running import BRIEF, CLAIM, DONE, PATIENCE, STILL_HIGH, Asks, Collects, running, until
 from unit.collector.tree import POLICY
 
 

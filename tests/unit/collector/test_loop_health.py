@@ -9,7 +9,8 @@ import pytest
 from epd.collector.asking import Brief
 from epd.collector.loop import LOST_SECONDS, QUIET_SECONDS, STUCK_SECONDS, Loop
 from epd.collector.seen import Root
-from unit.collector.running import PATIENCE, Asks, Clock, Collects, running, until
+from unit.clocks import Clock
+from unit.collector.running import PATIENCE, Asks, Collects, running, until
 
 
 def test_it_answers_while_the_volume_hangs() -> None:

@@ -3,17 +3,7 @@ from __future__ import annotations
 import pytest
 
 from epd.collector.pace import Pace
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
+from unit.clocks import Clock
 
 
 def test_rate_holds() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from epd.connector import layout
 from epd.connector.store import Expectation, Reason, Record, Rejected, Shape, Store, StoreError
+from unit.clocks import Clock
 
 VERSION = "v1-m-0123456789ab"
 RECORD = Record(
@@ -25,16 +26,6 @@ NAME = "../a picture"
 WANTED = Expectation(identifier=NAME, rows=3, width=4, dtype="BF16")
 ERRORS = [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.ESTALE, errno.EIO, errno.ENOENT, errno.ENOTDIR]
 LONG_AGO = 1_000_000_000
-
-
-class Clock:
-    """Seconds that pass when told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def opened(root: Path, files: Any = os, **changes: Any) -> Store:

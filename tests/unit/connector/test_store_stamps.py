@@ -9,7 +9,8 @@ import pytest
 
 from epd.connector import store
 from epd.connector.store import Published
-from unit.connector.stores import LONG_AGO, NAME, OTHER, PAYLOAD, SHAPE, Clock, entry, fetched, opened, prepared
+from unit.clocks import Clock
+from unit.connector.stores import LONG_AGO, NAME, OTHER, PAYLOAD, SHAPE, entry, fetched, opened, prepared
 from unit.connector.watched_files import WatchedFiles
 
 

@@ -229,11 +229,11 @@ def bench(
     return Bench(exchange, engines, known, load, metrics)
 
 
-def arrival(*pictures: str, seconds: float = 60, headers: dict[str, str] | None = None) -> Arrival:
-    """A request with `pictures` (base64 texts)."""
-    content: list[dict[str, Any]] = [{"type": "text", "text": "What colour?"}]
-    content += [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{p}"}} for p in pictures]
-    body = json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
+def asking(
+    content: list[dict[str, Any]], *, seconds: float = 60, headers: dict[str, str] | None = None, **fields: Any
+) -> Arrival:
+    """A request for chat: what its user says, and further `fields` of its body."""
+    body = json.dumps({"messages": [{"role": "user", "content": content}], **fields}).encode()
     now = time.monotonic()
     return Arrival(
         path=CHAT_PATH,
@@ -243,3 +243,14 @@ def arrival(*pictures: str, seconds: float = 60, headers: dict[str, str] | None 
         arrived=now,
         deadline=now + seconds,
     )
+
+
+def picture(payload: str) -> dict[str, Any]:
+    """A part with a picture (a base64 text)."""
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{payload}"}}
+
+
+def arrival(*pictures: str, seconds: float = 60, headers: dict[str, str] | None = None) -> Arrival:
+    """A request with `pictures` (base64 texts)."""
+    text = {"type": "text", "text": "What colour?"}
+    return asking([text, *map(picture, pictures)], seconds=seconds, headers=headers)

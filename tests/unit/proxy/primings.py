@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import time
-
 from epd.proxy.connectors import SHARING, Connector
 from epd.proxy.encoding import PRIMERS_AT_ONCE, Encoding
 from epd.proxy.health import Health
 from epd.proxy.hints import Hints
-from epd.proxy.media import MediaPolicy
 from epd.proxy.prefill import Arrival
 from epd.proxy.primers import Encoded, EncodeFailure, EncodeOrder
-from epd.proxy.requests import CHAT_PATH, parse_chat
 from epd.proxy.rotation import Rotation
-from unit.proxy.engines import Bench, member
+from unit.proxy.engines import Bench, asking, member
 
 E0, E1, E2 = member("e0"), member("e1"), member("e2")
 
@@ -45,17 +40,7 @@ def order(request: Arrival, pairing: str = "p") -> EncodeOrder:
 
 def sounds(*names: str) -> Arrival:
     """A request with sounds, which have a primer each."""
-    content = [{"type": "input_audio", "input_audio": {"data": name, "format": "wav"}} for name in names]
-    body = json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
-    now = time.monotonic()
-    return Arrival(
-        path=CHAT_PATH,
-        request=parse_chat(body, policy=MediaPolicy()),
-        request_id="r",
-        headers={},
-        arrived=now,
-        deadline=now + 60,
-    )
+    return asking([{"type": "input_audio", "input_audio": {"data": name, "format": "wav"}} for name in names])
 
 
 MANY = [f"A{number:03}" for number in range(3 * PRIMERS_AT_ONCE)]

@@ -5,21 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
 from epd.proxy.adapters import NO_ROUTE, UNKNOWN_MODEL, Complaint, read_models
 from epd.proxy.connectors import Connector
-from epd.proxy.media import MediaPolicy
 from epd.proxy.prefill import Arrival
-from epd.proxy.requests import CHAT_PATH, MODELS_PATH, parse_chat
+from epd.proxy.requests import MODELS_PATH
 from epd.proxy.settings import EncoderFailurePolicy
 from epd.proxy.transport import Call, Cause
-from unit.proxy.engines import Bench, Engines, Scripted, bench, broken, document, joined, member, settle, until_called
+from unit.proxy.engines import (
+    Bench,
+    Engines,
+    Scripted,
+    asking,
+    bench,
+    broken,
+    document,
+    joined,
+    member,
+    picture,
+    settle,
+    until_called,
+)
 
 E0, E1, D0 = member("e0"), member("e1"), member("d0")
 LISTED: Mapping[str, str | None] = {"qwen": None, "legal": "qwen", "med": "qwen"}
@@ -69,20 +79,8 @@ def serving(
     return bench(E0, D0, policy=policy, engines=engines), engines
 
 
-def request(model: str | None, picture: str = "AAAA") -> Arrival:
-    content = [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture}"}}]
-    body: dict[str, Any] = {"messages": [{"role": "user", "content": content}]}
-    if model is not None:
-        body["model"] = model
-    now = time.monotonic()
-    return Arrival(
-        path=CHAT_PATH,
-        request=parse_chat(json.dumps(body).encode(), policy=MediaPolicy()),
-        request_id="r",
-        headers={},
-        arrived=now,
-        deadline=now + 60,
-    )
+def request(model: str | None, payload: str = "AAAA") -> Arrival:
+    return asking([picture(payload)], **({} if model is None else {"model": model}))
 
 
 async def test_adapters_that_encoders_lack_are_encoded_as_their_base_model() -> None:

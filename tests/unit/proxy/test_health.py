@@ -8,6 +8,7 @@ from epd.api.names import Role
 from epd.proxy.health import Health, State
 from epd.proxy.pods import Member, Members
 from epd.proxy.transport import Cause
+from unit.clocks import Clock
 
 E0, E1, E2, E3 = (
     Member(name=f"e{n}", role=Role.ENCODE, pairing="p", address=f"http://e{n}", ready=True) for n in range(4)
@@ -15,21 +16,11 @@ E0, E1, E2, E3 = (
 D0 = Member(name="d0", role=Role.PREFILL_DECODE, pairing="p", address="http://d0", ready=True)
 
 
-class Clock:
-    """Time, in seconds, that stands until it is set."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Watched:
     """A health with its clock, members, and the roles of what was put out."""
 
     def __init__(self, *members: Member) -> None:
-        self.clock, self.members = Clock(), Members()
+        self.clock, self.members = Clock(1000.0), Members()
         self.members.replace(members)
         self.ejected: list[Role] = []
         self.health = Health(self.members, on_ejected=self.ejected.append, clock=self.clock)
