@@ -109,7 +109,7 @@ def render(document: Document) -> str:
 
 def _main(document: Document) -> str:
     members = document["members"]
-    pairings = sorted({member["pairing"] for member in members})
+    pairings = sorted({member["pairing"] for member in members[:SHOWN_MEMBERS]})
     rest = len(members) - SHOWN_MEMBERS
     parts = [
         f'<main data-time="{document["time"]:.3f}">',
@@ -117,7 +117,7 @@ def _main(document: Document) -> str:
         f"{escape(document['encoderFailurePolicy'])}</p>",
         *_notices(document),
         _tiles(document),
-        *(_pairing(name, members, document) for name in pairings),
+        *(_pairing(name, document) for name in pairings),
         f'<p class="dim">and {rest} more engines</p>' if rest > 0 else "",
         "</main>",
     ]
@@ -138,7 +138,7 @@ def _notices(document: Document) -> list[str]:
     if not document["members"]:
         said.append("No engine is known.")
     for pairing, wrong in document["misconfigured"].items():
-        said.append(f"Encoders of {pairing} refuse the model {wrong['model']}: {wrong['cause']}")
+        said.append(f"Misconfigured, pairing {pairing}: {wrong['message']}")
     return [f'<p class="notice">{escape(text)}</p>' for text in said]
 
 
@@ -151,15 +151,18 @@ def _tiles(document: Document) -> str:
     return f"<dl>{''.join(tiles)}</dl>"
 
 
-def _pairing(name: str, members: Sequence[Document], document: Document) -> str:
+def _pairing(name: str, document: Document) -> str:
+    members: Sequence[Document] = document["members"]
     order = {role: place for place, role in enumerate(("encode", "prefill", "prefill-decode", "decode"))}
-    ours = [member for member in members[:SHOWN_MEMBERS] if member["pairing"] == name]
-    ours.sort(key=lambda member: (order.get(member["role"], len(order)), member["name"]))
-    most = max([1, *(member["inFlight"] for member in document["members"])])
+    shown_rows = [member for member in members[:SHOWN_MEMBERS] if member["pairing"] == name]
+    shown_rows.sort(key=lambda member: (order.get(member["role"], len(order)), member["name"]))
+    ours = [member for member in members if member["pairing"] == name]
+    most = max([1, *(member["inFlight"] for member in members)])
     versions = ", ".join(sorted({member["modelVersion"] for member in ours} - {""}))
     ready = sum(member["ready"] for member in ours)
     shown = f' <span class="dim">· version {escape(versions)}</span>' if versions else ""
-    rows = "\n".join(_row(member, most) for member in ours)
+    wrong = name in document["misconfigured"]
+    rows = "\n".join(_row(member, most, wrong=wrong and member["role"] == "encode") for member in shown_rows)
     return (
         f"<section><h2>Pairing <code>{escape(name) or '-'}</code>{shown} "
         f'<span class="dim">· {ready} of {len(ours)} ready</span></h2>\n'
@@ -170,8 +173,8 @@ def _pairing(name: str, members: Sequence[Document], document: Document) -> str:
     )
 
 
-def _row(member: Document, most: int) -> str:
-    kind, state = _state(member)
+def _row(member: Document, most: int, *, wrong: bool) -> str:
+    kind, state = _state(member, wrong=wrong)
     name, load = escape(member["name"]), member["inFlight"]
     key = escape(f"engine {member['name']}")
     return (
@@ -183,10 +186,12 @@ def _row(member: Document, most: int) -> str:
     )
 
 
-def _state(member: Document) -> tuple[str, str]:
-    """The class and the word for what an engine may get."""
+def _state(member: Document, *, wrong: bool) -> tuple[str, str]:
+    """The class and the word for what an engine may get; `wrong` says that it refuses what it should do."""
     if not member["ready"]:
         return "warn", "not ready"
+    if wrong:
+        return "bad", "misconfigured"
     if member["health"] == "healthy":
         return "good", "ready"
     return ("bad" if member["health"] == "ejected" else "warn"), str(member["health"])

@@ -10,7 +10,7 @@ from epd.api.names import Role
 from epd.proxy.media import MediaPolicy
 from protocol.proxy import stubs
 from protocol.proxy.proxies import proxy
-from protocol.proxy.stubs import CHAT, PNG, decoder, encoder, image, text
+from protocol.proxy.stubs import CHAT, PNG, decoder, encoder, image, status, text
 
 
 async def test_text_goes_to_the_prefill_side_alone() -> None:
@@ -163,6 +163,25 @@ async def test_only_one_pairing_serves_a_request() -> None:
         for number in range(8):
             answer = await p.chat(image(f"data:image/png;base64,AA{number}="))
             assert answer.headers["x-epd-encoders"].split("-")[1] == answer.headers["x-epd-prefill"].split("-")[1]
+
+
+async def test_encoders_that_do_not_know_the_model_show_with_what_to_do() -> None:
+    unknown = status(404, {"error": {"message": "no such model", "type": "NotFoundError", "code": 404}})
+    async with proxy(encoder("e0", unknown), decoder()) as p:
+        answer = await p.chat(image())
+        assert (answer.status, answer.headers["x-epd-encode"]) == (200, "fallback")
+        topology = await (await p.admin.get("/topology")).json()
+        message = (
+            "encoders answer 404 for the model tiny, which the prefill side serves: start both with the same "
+            "--served-model-name"
+        )
+        assert topology["misconfigured"] == {"p1": {"cause": "unknown-model", "model": "tiny", "message": message}}
+        page = await (await p.admin.get("/topology", headers={"accept": "text/html"})).text()
+        assert f'<p class="notice">Misconfigured, pairing p1: {message}</p>' in page
+        assert '<td class="bad">● misconfigured</td>' in page
+        # until they do it
+        p.members.replace([])
+        assert (await (await p.admin.get("/topology")).json())["misconfigured"] == {}
 
 
 async def test_the_admin_port_shows_what_is_there() -> None:

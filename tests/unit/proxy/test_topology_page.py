@@ -61,7 +61,7 @@ def test_only_browsers_get_the_page(accept: str, page: bool) -> None:
 
 
 def test_whatever_it_is_told_stays_text() -> None:
-    wrong = {EVIL: {"cause": EVIL, "model": EVIL}}
+    wrong = {EVIL: {"cause": EVIL, "model": EVIL, "message": EVIL}}
     odd = member(EVIL, role=EVIL, health=EVIL, pairing=EVIL, modelVersion=EVIL, address=EVIL)
     told = document(odd, namespace=EVIL, epd=EVIL, encoderFailurePolicy=EVIL, misconfigured=wrong, totals={EVIL: 1})
     page = render(told)
@@ -92,21 +92,36 @@ def test_engines_stand_in_their_pairings_in_order() -> None:
 def test_notices() -> None:
     calm = render(document(member("a")))
     assert calm.count('class="notice"') == 1
-    wrong = {"p": {"cause": "404", "model": "lora"}}
+    wrong = {"p": {"cause": "unknown-model", "model": "lora", "message": "encoders answer 404 for lora"}}
     loud = render(document(suspended=True, draining=True, misconfigured=wrong))
     assert re.findall(r'class="notice">([^<]*)<', loud) == [
         "Suspended: every request is answered 503.",
         "Draining: the process is about to end.",
         "No engine is known.",
-        "Encoders of p refuse the model lora: 404",
+        "Misconfigured, pairing p: encoders answer 404 for lora",
     ]
+
+
+def test_encoders_that_refuse_what_they_should_do_show_it() -> None:
+    engines = [
+        member("a", pairing="p"),
+        member("b", pairing="p", ready=False),
+        member("c", pairing="p", role="prefill-decode"),
+        member("d", pairing="q"),
+    ]
+    page = render(document(*engines, misconfigured={"p": {"cause": "no-route", "model": "", "message": "no"}}))
+    states = re.findall(r'class="(\w+)">[●○] ([\w ]+)', page)
+    assert states == [("bad", "misconfigured"), ("warn", "not ready"), ("good", "ready"), ("good", "ready")]
 
 
 def test_more_engines_than_anybody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topology_page, "SHOWN_MEMBERS", 2)
-    page = render(document(*(member(f"e{number}") for number in range(5))))
+    engines = [member(f"e{number}", ready=number < 4) for number in range(5)]
+    page = render(document(*engines, member("other", pairing="q")))
     assert page.count("<tr><th") == 2 + 1
-    assert "and 3 more engines" in page
+    assert "and 4 more engines" in page
+    # counted is what there is, not what is shown of it
+    assert re.findall(r"· (\d+ of \d+) ready", page) == ["4 of 5"]
 
 
 def test_scripts_and_styles_are_allowed_by_their_hashes_alone() -> None:
