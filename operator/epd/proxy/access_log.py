@@ -139,6 +139,7 @@ def line(record: Record, *, at: float) -> dict[str, Any]:
         "code": record.code,
         "outcome": record.outcome,
         "seconds": round(record.seconds, 6),
+        "queued_seconds": round(sum(wait.ended - wait.begun for wait in trail.waits) / 1e9, 6) or None,
         "first_token_seconds": None if trail.first_token is None else round(trail.first_token, 6),
         "received_bytes": record.received,
         "sent_bytes": record.sent,

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from epd.proxy.errors import OverloadedError, UnavailableError
+from epd.proxy.errors import OverloadedError, ProxyError, UnavailableError
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member
+from epd.proxy.record import Trail
 from epd.proxy.rotation import Rotation
 
 LOOK_SECONDS: Final = 0.1
@@ -59,8 +60,8 @@ class Admission:
         if self.waiting >= self._limit and self._last_of_most(client) is None:
             raise self._full()
 
-    async def wait(self, client: str, choose: Choose) -> Member | None:
-        """Wait for an engine that has room; None if there is no engine at all any more.
+    async def wait(self, client: str, choose: Choose, trail: Trail) -> Member | None:
+        """Wait for an engine that has room; None if there is no engine at all any more. `trail` tells of the wait.
 
         The request has to be counted as in flight there before anything is awaited. Raises OverloadedError, and
         UnavailableError if it took too long.
@@ -71,21 +72,25 @@ class Admission:
         self.waiting += 1
         self._load.on_end = self._let_in
         self._look_later()
-        begun = time.monotonic()
+        begun, code = time.monotonic(), ""
         timer = asyncio.get_running_loop().call_later(self._seconds, _give_up, waiter, self._seconds)
         try:
             member = await waiter.placed
-        except BaseException:
+        except BaseException as error:
             self._leave(client, waiter)
+            if isinstance(error, ProxyError):
+                code = error.error_code
             raise
         finally:
             timer.cancel()
-            self._metrics.queued(time.monotonic() - begun)
+            seconds = time.monotonic() - begun
+            self._metrics.queued(seconds)
+            trail.waited(seconds, code)
         if member is not None:
             self._load.withdraw(member.name)
         return member
 
-    async def room_at(self, engine: Member, client: str) -> Member | None:
+    async def room_at(self, engine: Member, client: str, trail: Trail) -> Member | None:
         """Wait until `engine` has room, which alone can answer; None if it is gone. Raises as `wait` does."""
 
         def choose(bounded: bool) -> Member | None:
@@ -95,7 +100,7 @@ class Admission:
         if self._rotation.has_room(engine):
             return engine
         # in a queue of its own: what may go to any engine must not stand behind what waits for one
-        return await self.wait(f"{client}{_PART}{engine.name}", choose)
+        return await self.wait(f"{client}{_PART}{engine.name}", choose, trail)
 
     def _leave(self, client: str, waiter: _Waiter) -> None:
         placed = waiter.placed

@@ -32,6 +32,7 @@ from epd.proxy.prefill import Arrival, PrefillSide, passed_on
 from epd.proxy.primed import NOTHING, Primed
 from epd.proxy.primers import EncodeFailure, EncodeOrder
 from epd.proxy.pushing import Pushing
+from epd.proxy.record import Trail
 from epd.proxy.rewrite import without_pixels
 from epd.proxy.rotation import Rotation
 from epd.proxy.routes import TWO_LEGS
@@ -110,7 +111,9 @@ class Exchange:
         if maker is not None:
             return await self._answer_by(arrival, await self._room_at(maker, arrival))
         key = arrival.key
-        target = self._rotation.prefill(key, bounded=True) or await self._choose(key, arrival.client, None)
+        target = self._rotation.prefill(key, bounded=True) or await self._choose(
+            key, arrival.client, None, arrival.trail
+        )
         return self._finish(await self._attempts.ask(arrival, target, None), arrival, NOTHING, None)
 
     async def stored(self, arrival: Arrival, response_id: str) -> Reply:
@@ -122,9 +125,9 @@ class Exchange:
         maker = made_by(response_id, self._rotation.answering(), arrival.tenant)
         return await self._answer_by(arrival, maker)
 
-    async def models(self, *, headers: Mapping[str, str], client: str = "") -> Reply:
+    async def models(self, *, headers: Mapping[str, str], client: str = "", trail: Trail | None = None) -> Reply:
         """Answer `GET /v1/models` with what a prefill-side engine says; `client` waits its turn. Raises ProxyError."""
-        first = await self._choose(MODELS_KEY, client, None)
+        first = await self._choose(MODELS_KEY, client, None, trail or Trail())
         if first is None:
             raise _no_engine()
         return await in_task(self._models.ask(first, headers))
@@ -179,7 +182,7 @@ class Exchange:
         self, pushing: Pushing, arrival: Arrival, first: Member, held: Held, *, only: bool
     ) -> Reply:
         """Answer by `first` if `only` this one can, else by one of its pairing that has room."""
-        target = None if only else await self._choose(arrival.key, arrival.client, first.pairing)
+        target = None if only else await self._choose(arrival.key, arrival.client, first.pairing, arrival.trail)
         if only:
             target = await self._room_at(first, arrival)
         if target is None:
@@ -189,18 +192,18 @@ class Exchange:
             return self._refused(primed.failure, "engines that are pushed to can't encode")
         return self._finish(outcome, arrival, primed, None)
 
-    async def _choose(self, key: str, client: str, pairing: str | None) -> Member | None:
+    async def _choose(self, key: str, client: str, pairing: str | None, trail: Trail) -> Member | None:
         """Choose an engine of the prefill side that has room, after a while in the queue if need be."""
         member = self._rotation.prefill(key, pairing=pairing, bounded=True)
         if member is not None or self._rotation.prefill(key, pairing=pairing) is None:
             return member
         return await self.admission.wait(
-            client, lambda bounded: self._rotation.prefill(key, pairing=pairing, bounded=bounded)
+            client, lambda bounded: self._rotation.prefill(key, pairing=pairing, bounded=bounded), trail
         )
 
     async def _room_at(self, maker: Member, arrival: Arrival) -> Member:
         """Wait until the engine that made the response that is continued has room. Raises ProxyError."""
-        placed = await self.admission.room_at(maker, arrival.client)
+        placed = await self.admission.room_at(maker, arrival.client, arrival.trail)
         previous = arrival.request.previous_response_id or ""
         return placed or made_by(previous, self._rotation.answering(), arrival.tenant)
 
@@ -213,7 +216,7 @@ class Exchange:
         if self._rewrites and primed.failure is None:
             bare = without_pixels(told.request, primed.reported)
         # chosen only now: while the encoders worked, pods came, went and got busy
-        target = await self._choose(arrival.key, arrival.client, pairing)
+        target = await self._choose(arrival.key, arrival.client, pairing, arrival.trail)
         outcome = await self._attempts.ask(told, target, pairing, bare=bare)
         resent = outcome.resent
         if resent and pairing is not None:

@@ -32,6 +32,17 @@ class Retry(NamedTuple):
     at: int
 
 
+class Wait(NamedTuple):
+    """It waited for room at an engine from `begun` to `ended`, in nanoseconds since the epoch.
+
+    `code` is that of the error that ended it, empty where there was room or the client left.
+    """
+
+    begun: int
+    ended: int
+    code: str
+
+
 class Trail:
     """What happens to one request on its way, as far as its reply does not say it.
 
@@ -39,6 +50,7 @@ class Trail:
     """
 
     retries: tuple[Retry, ...] = ()
+    waits: tuple[Wait, ...] = ()
     first_token: float | None = None
     """Seconds from the request's arrival to the first content of its stream."""
     prefilled: str = ""
@@ -49,6 +61,11 @@ class Trail:
     def retried(self, role: Role, cause: Cause) -> None:
         """Note that another engine is tried."""
         self.retries = (*self.retries, Retry(role, cause, time.time_ns()))
+
+    def waited(self, seconds: float, code: str) -> None:
+        """Note that a wait for room is over."""
+        now = time.time_ns()
+        self.waits = (*self.waits, Wait(now - int(seconds * 1e9), now, code))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

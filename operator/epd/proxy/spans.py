@@ -1,9 +1,10 @@
 """Spans of requests, by OpenTelemetry, and what sends them: client, encoders, prefill and decode in one trace.
 
 Each request has a span under the client's, if that sent a `traceparent`; each call to an engine has one under the
-request's (`traced_calls.py`), and the engine gets that one's `traceparent`. Attributes are named as OpenTelemetry's
-semantic conventions name those of HTTP and of generative AI; our own begin with `epd.`. Imported only where traces are
-sent. Exporting is a thread's of its own, with a bounded queue; no request waits for it.
+request's (`traced_calls.py`), and the engine gets that one's `traceparent`; a wait for room at an engine has one too.
+Attributes are named as OpenTelemetry's semantic conventions name those of HTTP and of generative AI; our own begin with
+`epd.`. Imported only where traces are sent. Exporting is a thread's of its own, with a bounded queue; no request waits
+for it.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, format_trace_id
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, format_trace_id, set_span_in_context
 from opentelemetry.util.types import AttributeValue
 
 from epd import __version__
 from epd.proxy.pods import Members
-from epd.proxy.record import BROKEN, FAILED, Record
+from epd.proxy.record import BROKEN, FAILED, Record, Wait
 from epd.proxy.requests import ParsedRequest
-from epd.proxy.traced_calls import PROPAGATOR, TracedTransport, inject
+from epd.proxy.traced_calls import PROPAGATOR, TracedTransport, inject, told_path
 from epd.proxy.transport import Transport
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Tracing:
         attributes: dict[str, AttributeValue] = {
             "http.request.method": method,
             "http.route": route,
-            "url.path": path,
+            "url.path": told_path(path),
             "url.scheme": self._scheme,
         }
         if route in _OPERATIONS:
@@ -76,7 +77,7 @@ class Tracing:
         client = PROPAGATOR.extract(headers, Context())
         span = self._tracer.start_span(f"{method} {route}", client, SpanKind.SERVER, attributes)
         inject(span, headers)
-        return RequestSpan(span)
+        return RequestSpan(span, self._tracer)
 
     def over(self, transport: Transport, members: Members) -> Transport:
         """The transport, with a span for each call that belongs to a request's."""
@@ -101,10 +102,11 @@ class Tracing:
 class RequestSpan:
     """One request's span."""
 
-    __slots__ = ("_span", "recording")
+    __slots__ = ("_span", "_tracer", "recording")
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: Span, tracer: Tracer) -> None:
         self._span = span
+        self._tracer = tracer
         self.recording = span.is_recording()
         """Whether it is sampled."""
 
@@ -135,10 +137,21 @@ class RequestSpan:
             for retry in record.trail.retries:
                 cause = {"epd.role": str(retry.role), "error.type": str(retry.cause)}
                 span.add_event("retry", cause, retry.at)
+            for wait in record.trail.waits:
+                self._tell(wait)
             span.set_attributes(_attributes(record))
             if record.outcome in (FAILED, BROKEN):
                 span.set_status(Status(StatusCode.ERROR))
         span.end()
+
+    def _tell(self, wait: Wait) -> None:
+        """Make a span of what is over."""
+        under = set_span_in_context(self._span, Context())
+        span = self._tracer.start_span("queue", under, SpanKind.INTERNAL, start_time=wait.begun)
+        if wait.code:
+            span.set_attribute("error.type", wait.code)
+            span.set_status(Status(StatusCode.ERROR))
+        span.end(wait.ended)
 
 
 class TellingExporter(SpanExporter):

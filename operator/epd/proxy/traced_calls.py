@@ -6,6 +6,7 @@ Reads the parent from a call's headers and puts its own span in its place, so th
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Final
 
@@ -18,6 +19,7 @@ from epd.proxy.pods import Member, Members
 from epd.proxy.transport import Answer, Call, Sink, Transport, TransportError
 
 PROPAGATOR: Final = TraceContextTextMapPropagator()
+_STORED: Final = re.compile(r"(?<=^/v1/responses/)[^/]+")
 
 
 class TracedTransport:
@@ -121,10 +123,18 @@ def inject(span: Span, headers: dict[str, str]) -> None:
     PROPAGATOR.inject(headers, set_span_in_context(span, Context()))
 
 
+def told_path(path: str) -> str:
+    """A path as spans have it: no query, and no id of a stored response, which whoever has it may read and delete.
+
+    In its place stands the word that OpenTelemetry's conventions for URLs have for it.
+    """
+    return _STORED.sub("REDACTED", path.partition("?")[0])
+
+
 def _of_call(call: Call, member: Member | None) -> dict[str, AttributeValue]:
     attributes: dict[str, AttributeValue] = {
         "http.request.method": call.method,
-        "url.full": call.address + call.path.partition("?")[0],
+        "url.full": call.address + told_path(call.path),
         "epd.request_id": call.headers.get("x-request-id", ""),
     }
     if member is not None:

@@ -191,7 +191,7 @@ class RequestTurn:
             return await port.exchange.stored(self._arrival(match, ParsedRequest((b"",))), match.response_id)
         if match.route.parse is None or self._intake is None:
             client = self.tenant or self._forwarded.get("authorization", "")
-            return await port.exchange.models(headers=self._forwarded, client=client)
+            return await port.exchange.models(headers=self._forwarded, client=client, trail=self._trail)
         # in no name of its own: the bytes as they came are let go once they are parsed
         lifted, self._intake = self._intake.lifted(), None
         policy = port.settings.media if port.tenancy is None else port.tenancy.policy(self.tenant)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from epd.api.names import Role
+from epd.proxy.stored import new_id
 from protocol.proxy import stubs
 from protocol.proxy.collector import Collector, Span, collecting
 from protocol.proxy.processes import Running, flags, running, stop
@@ -21,14 +25,14 @@ SERVER = f"POST {CHAT}"
 
 @asynccontextmanager
 async def traced(
-    *engines: StubEngine, environ: Mapping[str, str] | None = None
+    *engines: StubEngine, environ: Mapping[str, str] | None = None, more: Sequence[str] = ()
 ) -> AsyncIterator[tuple[Running, Collector]]:
     async with AsyncExitStack() as stack:
         for engine in engines:
             await stack.enter_async_context(engine.serve())
         collector = await stack.enter_async_context(collecting())
         told = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "20", **(environ or {})}
-        proxy = await stack.enter_async_context(running(*flags(*engines), environ=told))
+        proxy = await stack.enter_async_context(running(*flags(*engines), *more, environ=told))
         await proxy.ready(200)
         yield proxy, collector
 
@@ -38,6 +42,14 @@ async def ask(proxy: Running, *content: object, headers: Mapping[str, str] = CLI
     async with proxy.http.post(proxy.data + CHAT, json=body, headers=headers) as answer:
         await answer.read()
         return answer.status
+
+
+async def until_queued(proxy: Running, requests: int) -> None:
+    while True:
+        async with proxy.http.get(f"{proxy.admin}/status") as answer:
+            if (await answer.json())["queued"] == requests:
+                return
+        await asyncio.sleep(0.02)
 
 
 def tree(spans: list[Span]) -> dict[str, list[str]]:
@@ -131,6 +143,48 @@ async def test_a_retry_is_a_second_span_and_an_event(streaming: bool) -> None:
     if not streaming:
         assert [(span.failed, span.attributes.get("error.type")) for span in calls] == [(True, "500"), (False, None)]
     assert not server.failed
+
+
+@pytest.mark.parametrize("in_vain", [False, True])
+async def test_a_wait_for_room_is_a_span(in_vain: bool) -> None:
+    gate = asyncio.Event()
+
+    async def behave(engine: StubEngine, request: web.Request, document: dict[str, Any]) -> web.StreamResponse:
+        await gate.wait()
+        return await stubs.generate(engine, request, document)
+
+    pd = decoder("pd0", behave)
+    patience = "1s" if in_vain else "60s"
+    async with traced(pd, more=("--max-in-flight-per-engine", "1", "--queue-timeout", patience)) as (proxy, collector):
+        first = asyncio.create_task(ask(proxy, stubs.text()))
+        await pd.started.wait()
+        second = asyncio.create_task(ask(proxy, stubs.text()))
+        if in_vain:
+            assert await second == 503
+        else:
+            await until_queued(proxy, 1)
+        gate.set()
+        assert [await first, await second] == [200, 503 if in_vain else 200]
+        spans = await collector.finished(SERVER, 2)
+    [wait] = [span for span in spans if span.name == "queue"]
+    [waited] = [span for span in spans if span.id == wait.parent]
+    assert [span.name for span in spans if span.parent == waited.id] == ["queue", "prefill-decode"][: 2 - in_vain]
+    assert waited.begun <= wait.begun <= wait.ended <= waited.ended
+    assert (wait.kind, wait.failed) == ("INTERNAL", in_vain)
+    assert wait.attributes == ({"error.type": "queue_timeout"} if in_vain else {})
+
+
+async def test_ids_of_stored_responses_are_in_no_span() -> None:
+    pd = decoder()
+    async with traced(pd) as (proxy, collector):
+        name = pd.address.removeprefix("http://")
+        async with proxy.http.get(proxy.data + f"/v1/responses/{new_id(name)}?stream=true") as answer:
+            assert answer.status == 404
+        spans = await collector.finished("GET /v1/responses/{id}")
+    server, call = spans
+    assert server.attributes["url.path"] == "/v1/responses/REDACTED"
+    assert call.attributes["url.full"] == pd.address + "/v1/responses/REDACTED"
+    assert "resp_" not in str([span.attributes for span in spans])
 
 
 async def test_a_fallback_shows_the_encoder_that_failed() -> None:

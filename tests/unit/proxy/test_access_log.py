@@ -71,6 +71,8 @@ def test_what_gets_a_line(policy: AccessPolicy, wanted: set[str]) -> None:
 def test_a_line_of_a_request_with_everything() -> None:
     trail = Trail()
     trail.first_token = 0.125
+    trail.waited(0.5, "")
+    trail.waited(1, "queue_timeout")
     trail.retried(Role.ENCODE, Cause.STATUS)
     headers = {
         "content-type": "text/event-stream",
@@ -94,6 +96,7 @@ def test_a_line_of_a_request_with_everything() -> None:
         "code": "x",
         "outcome": "answered",
         "seconds": 0.25,
+        "queued_seconds": 1.5,
         "first_token_seconds": 0.125,
         "received_bytes": 100,
         "sent_bytes": 2000,

@@ -9,6 +9,7 @@ from epd.proxy.errors import OverloadedError, UnavailableError
 from epd.proxy.health import FIRST_EJECTION_SECONDS, Health, State
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member, Members
+from epd.proxy.record import Trail
 from epd.proxy.rotation import Rotation
 from epd.proxy.routing import InFlight
 from epd.proxy.transport import Cause
@@ -27,13 +28,14 @@ class Queue:
         self.metrics = Metrics(namespace="", epd="")
         self.admission = Admission(rotation=self.rotation, limit=limit, seconds=seconds, metrics=self.metrics)
         self.let_in: list[str] = []
+        self.trail = Trail()
 
     def arrive(self, request: str, client: str = "", pairing: str | None = None) -> asyncio.Task[None]:
         return asyncio.create_task(self._request(request, client, pairing))
 
     async def _request(self, request: str, client: str, pairing: str | None) -> None:
         engine = await self.admission.wait(
-            client, lambda bounded: self.rotation.prefill(request, pairing=pairing, bounded=bounded)
+            client, lambda bounded: self.rotation.prefill(request, pairing=pairing, bounded=bounded), self.trail
         )
         if engine is not None:
             self.load.begin(engine.name)
@@ -45,7 +47,7 @@ class Queue:
 
     async def _request_at(self, engine: str, request: str, client: str) -> None:
         [wanted] = [one for one in self.rotation.answering() if one.name == engine]
-        placed = await self.admission.room_at(wanted, client)
+        placed = await self.admission.room_at(wanted, client, self.trail)
         assert placed == wanted
         self.load.begin(engine)
         self.let_in.append(f"{request}@{engine}")
@@ -69,6 +71,7 @@ async def test_first_come_first_served() -> None:
         assert q.load["d0"] == 1
     assert q.let_in == ["a@d0", "b@d0", "c@d0"]
     assert (q.load.on_end, q.waited()) == (None, 3)
+    assert [(wait.code, wait.begun <= wait.ended) for wait in q.trail.waits] == [("", True)] * 3
 
 
 async def test_clients_take_turns() -> None:
@@ -233,7 +236,7 @@ async def test_queues_for_one_engine_count_for_their_client() -> None:
     for name in ("d0", "d1"):
         q.load.begin(name)
     engines = {engine.name: engine for engine in q.rotation.answering()}
-    waits = [asyncio.create_task(q.admission.room_at(engines[name], "a")) for name in ("d0", "d0", "d1")]
+    waits = [asyncio.create_task(q.admission.room_at(engines[name], "a", Trail())) for name in ("d0", "d0", "d1")]
     await settle()
     other = q.arrive("b1", "b")
     await settle()
@@ -253,6 +256,8 @@ async def test_a_wait_has_an_end() -> None:
         await q.arrive("a")
     assert (caught.value.status, caught.value.error_code) == (503, "queue_timeout")
     assert caught.value.headers()["retry-after"]
+    [wait] = q.trail.waits
+    assert (wait.code, wait.ended - wait.begun >= 10_000_000) == ("queue_timeout", True)
     assert (q.admission.waiting, q.load.on_end, q.waited()) == (0, None, 1)
     q.load.end("d0")
     assert q.load.counts() == {}

@@ -34,3 +34,14 @@ def test_retries_stay_with_their_request() -> None:
         (Role.PREFILL_DECODE, Cause.REFUSED),
     ]
     assert other.retries == ()
+
+
+def test_waits_stay_with_their_request() -> None:
+    one, other = Trail(), Trail()
+    one.waited(0.5, "")
+    one.waited(2, "queue_timeout")
+    assert [(wait.ended - wait.begun, wait.code) for wait in one.waits] == [
+        (500_000_000, ""),
+        (2_000_000_000, "queue_timeout"),
+    ]
+    assert other.waits == ()
