@@ -142,7 +142,8 @@ class ProxyAuth(ApiModel):
     """What tenants share. Shared: an item that one tenant has sent is not encoded again for another, who could tell by
     the time it takes. Salted: prefixes, and embeddings of media that chats bring along, are cached for each tenant
     apart; not those of media given by URL, or to `/v1/responses` and `/v1/messages`, which engines name by their
-    content. Needs apiKeys, and finds nothing of what was cached before."""
+    content: who sends exactly what another tenant has sent can tell by the time it takes, and nothing else. Needs
+    apiKeys, and finds nothing of what was cached before."""
 
 
 class ProxyCORS(ApiModel):
