@@ -5,6 +5,7 @@ Decides; `listening.py` accepts and closes.
 
 from __future__ import annotations
 
+import logging
 import resource
 import time
 from collections.abc import Callable, Collection
@@ -12,6 +13,8 @@ from heapq import nsmallest
 from typing import Final, Generic, Protocol, TypeVar
 
 from epd.proxy.errors import UnavailableError
+
+log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS: Final = 8192
 """The bound if nobody gives one. A connection that is idle takes 2.4 KiB of the process, with TLS 27 KiB (measured), so
@@ -119,13 +122,29 @@ class Crowd(Generic[One]):
             how()
 
 
-def raise_descriptors() -> int:
-    """Raise how many descriptors this process may have, and return it."""
+def connection_limit(asked: int | None) -> int:
+    """How many clients may be connected: as many as somebody asked for, else what descriptors allow."""
+    if asked is None:
+        return default_limit(raise_descriptors())
+    wanted = asked * CLIENTS_ONE_IN + OWN_DESCRIPTORS
+    if (descriptors := raise_descriptors(max(wanted, MOST_DESCRIPTORS))) < wanted:
+        log.warning(
+            "%d connections may need %d file descriptors, and the process can have %d (ulimit -n): beyond that "
+            "requests are answered 503",
+            asked,
+            wanted,
+            descriptors,
+        )
+    return asked
+
+
+def raise_descriptors(most: int = MOST_DESCRIPTORS) -> int:
+    """Raise how many descriptors this process may have, up to `most` if it may have so many, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unbounded = resource.RLIM_INFINITY
-    wanted = MOST_DESCRIPTORS if hard == unbounded else min(hard, MOST_DESCRIPTORS)
+    wanted = most if hard == unbounded else min(hard, most)
     if soft == unbounded or soft >= wanted:
-        return MOST_DESCRIPTORS if soft == unbounded else soft
+        return most if soft == unbounded else soft
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return wanted
 

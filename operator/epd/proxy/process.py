@@ -20,7 +20,7 @@ from epd.proxy.admin import AdminPort
 from epd.proxy.api_keys import ApiKeys
 from epd.proxy.apiserver import KubernetesPods, connection
 from epd.proxy.bodies import Bodies, room_for_bodies
-from epd.proxy.crowding import default_limit, raise_descriptors
+from epd.proxy.crowding import connection_limit
 from epd.proxy.engine_tls import EngineTrust
 from epd.proxy.exchange import Exchange
 from epd.proxy.isolation import Isolation
@@ -184,7 +184,7 @@ async def _listen(stack: AsyncExitStack, data_port: DataPort, settings: Settings
         certificate = Certificate(chain=settings.tls_certificate, key=settings.tls_key)
         stack.callback(asyncio.create_task(certificate.follow()).cancel)
     context = certificate.context if certificate is not None else None
-    limit = settings.limits.max_connections or default_limit(raise_descriptors())
+    limit = connection_limit(settings.limits.max_connections)
     listener = Listener(data_port, context=context, limit=limit)
     stack.push_async_callback(listener.close, CLEANUP_SECONDS)
     if settings.uds is not None:

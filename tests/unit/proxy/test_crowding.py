@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from epd.proxy import crowding
-from epd.proxy.crowding import MOST_CONNECTIONS, MOST_DESCRIPTORS, Crowd, default_limit, raise_descriptors
+from epd.proxy.crowding import (
+    MOST_CONNECTIONS,
+    MOST_DESCRIPTORS,
+    Crowd,
+    connection_limit,
+    default_limit,
+    raise_descriptors,
+)
 from epd.proxy.errors import ProxyError
 
 NOW = 1000.0
@@ -129,3 +136,28 @@ def test_the_process_takes_the_descriptors_that_it_may_have() -> None:
 )
 def test_the_limit_by_descriptors(descriptors: int, limit: int) -> None:
     assert default_limit(descriptors) == limit
+
+
+@pytest.mark.usefixtures("descriptors")
+@pytest.mark.parametrize("asked", [None, 100])
+def test_descriptors_are_raised_whoever_says_the_limit(asked: int | None) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    most = raise_descriptors()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+
+    assert connection_limit(asked) == (asked or default_limit(most))
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == most
+
+
+def test_more_connections_than_descriptors_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (70_000, 70_000))
+    assert connection_limit(20_000) == 20_000
+    assert caplog.messages == []
+    assert connection_limit(30_000) == 30_000
+    assert caplog.messages == [
+        "30000 connections may need 90064 file descriptors, and the process can have 70000 (ulimit -n): beyond that "
+        "requests are answered 503"
+    ]
