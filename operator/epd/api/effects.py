@@ -85,6 +85,7 @@ class Effect(Enum):
     )
     ALL = Change("rolls all roles.", _ROLES)
     EVERYTHING = Change("rolls all roles and the proxy.", _ROLES | _PROXY)
+    ENGINE_TLS = Change("rolls all roles and the proxy; a change inside the Secret does not.", _ROLES | _PROXY)
     IDS = Change("rolls all roles, and the proxy where runAsUser comes or goes.", _ROLES, _PROXY)
     CONNECTOR = Change(
         "rolls all roles, and the proxy where Managed comes or goes; old and new pods are not mixed.",
@@ -138,6 +139,9 @@ EFFECTS: Final[dict[str, Effect]] = {
     "engine.version": Effect.RELEASE,
     "engine.device": Effect.DEVICE,
     "engine.args": Effect.ENGINE_FLAGS,
+    "engine.tls": Effect.EVERYTHING,
+    "engine.tls.secretName": Effect.ENGINE_TLS,
+    "engine.tls.serverName": Effect.PROXY,
     "engine.env": Effect.ENGINE_FLAGS,
     "engine.podTemplate": Effect.ENGINE_TEMPLATE,
     "engine.podTemplate.metadata": Effect.ALL,

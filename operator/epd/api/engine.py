@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from epd.api.fields import ApiModel, Args, Duration, Env, IntOrPercent, PodTemplate, Resources
+from epd.api.fields import ApiModel, Args, Duration, Env, IntOrPercent, PodTemplate, Resources, SecretName
 
 
 class Device(StrEnum):
@@ -26,6 +26,20 @@ class ImagePullPolicy(StrEnum):
     NEVER = "Never"
 
 
+class EngineTLS(ApiModel):
+    """The certificate of the engines, between them and the proxy."""
+
+    secret_name: SecretName
+    """Secret of type kubernetes.io/tls (`tls.crt`, `tls.key`) with the engines' certificate, and in `ca.crt` the CAs
+    that the proxy trusts it by, for example one that cert-manager makes with a CA of its own. What changes in it is
+    taken for new connections within about two minutes, without a restart."""
+    server_name: str | None = Field(
+        None, min_length=1, max_length=253, pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$"
+    )
+    """DNS name that the certificate is for, one for all engines, since their addresses change. Default:
+    `<name>-engine.<namespace>.svc`."""
+
+
 class EngineSpec(ApiModel):
     """What all roles share."""
 
@@ -42,13 +56,16 @@ class EngineSpec(ApiModel):
     """Further flags of every engine, one item per word, for example `["--max-num-seqs", "64"]`. Flags that the operator
     sets are refused with the field to use. Encoders keep their own `--gpu-memory-utilization` and
     `--max-num-batched-tokens`; encode.args can change these."""
+    tls: EngineTLS | None = None
+    """The certificate of the engines, between them and the proxy. Absent: plain HTTP. While it comes, requests go on;
+    while it goes, those of before can't be reached, so there is a gap until the first new engine is up."""
     env: Env = Field(default_factory=list)
     """Further environment of every engine. Variables that the operator sets are refused with the field to use."""
     pod_template: PodTemplate = Field(default_factory=dict)
     """metadata and spec of every engine pod, merged strategically; the container is named `engine`. Refused in it:
     image, command, args, ports, limits and requests of that container, variables that the operator sets, the volumes
-    `encoder-cache` and `model`, user and group ids, and terminationGracePeriodSeconds, serviceAccountName and
-    restartPolicy of the pod."""
+    `encoder-cache`, `model` and `engine-tls`, user and group ids, and terminationGracePeriodSeconds, serviceAccountName
+    and restartPolicy of the pod."""
 
 
 class ScalingMode(StrEnum):

@@ -17,6 +17,7 @@ Duration = Annotated[str, Field(pattern=DURATION_PATTERN, min_length=2, max_leng
 JSONObject = dict[str, Any]
 """An object whose fields are not ours: kept as it is (`x-kubernetes-preserve-unknown-fields`)."""
 
+SecretName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 PodTemplate = Annotated[JSONObject, WithJsonSchema(shapes.POD_TEMPLATE)]
 IntOrPercent = Annotated[int | str, WithJsonSchema(shapes.INT_OR_PERCENT)]
 Quantity = Annotated[str | int, WithJsonSchema(shapes.QUANTITY)]

@@ -65,9 +65,20 @@ PROXY_TLS_VOLUME: Final = "tls"
 PROXY_TLS_PATH: Final = "/var/lib/epd/tls"
 PROXY_API_KEYS_VOLUME: Final = "api-keys"
 PROXY_API_KEYS_PATH: Final = "/var/lib/epd/api-keys"
+PROXY_ENGINE_CA_VOLUME: Final = "engine-ca"
+PROXY_ENGINE_CA_PATH: Final = "/var/lib/epd/engine-ca"
+TLS_CERTIFICATE: Final = "tls.crt"
+TLS_KEY: Final = "tls.key"
+"""Keys of a Secret of type kubernetes.io/tls."""
+TLS_CA: Final = "ca.crt"
+"""What cert-manager adds to them, where the issuer has a CA of its own."""
 COLLECTOR_PORT: Final = 8080
 """Of `/status`, `/metrics`, `/healthz` and `/readyz`."""
 ENGINE_PORT_NAME: Final = "http"
+ENGINE_TLS_PORT_NAME: Final = "https"
+"""The port's name tells the proxy what a pod speaks: while spec.engine.tls comes, there are both."""
+ENGINE_TLS_VOLUME: Final = "engine-tls"
+ENGINE_TLS_PATH: Final = "/var/lib/epd/engine-tls"
 
 ENCODER_CACHE_VOLUME: Final = "encoder-cache"
 ENCODER_CACHE_PATH: Final = "/var/lib/epd/encoder-cache"
@@ -206,6 +217,11 @@ def encoder_cache_claim(epd: str) -> str:
 def engine_service_account(epd: str) -> str:
     """Name of the engines' ServiceAccount; it has no rights and its token is not mounted."""
     return f"{epd}-engine"
+
+
+def engine_server(epd: str, namespace: str) -> str:
+    """DNS name that engines' certificates are for by default. No Service has it: the proxy calls pods by address."""
+    return f"{epd}-engine.{namespace}.svc"
 
 
 def preflight(epd: str, inputs: str) -> str:

@@ -15,7 +15,8 @@ from typing import Final
 _REPLICAS: Final = "one pod is one engine; use replicas of the role to scale"
 _ENDPOINT: Final = "the proxy must reach every engine; clients use the proxy, see spec.proxy"
 _ONE_POD: Final = "one engine runs in one pod; engines over several pods are not supported"
-_TLS: Final = "the proxy speaks plain HTTP to the engines"
+_TLS: Final = "is set by the operator; use spec.engine.tls"
+_CLIENT_CERTIFICATES: Final = "is refused: the kubelet probes engines, and shows no certificate"
 _ENCODER_ONLY: Final = "the operator decides by role: spec.encode makes encoders"
 _KEYS_APART: Final = "with it a request's own media options change embeddings that other requests then read"
 
@@ -69,13 +70,13 @@ OWNED_FLAGS: Final = MappingProxyType(
         "--grpc": f"is refused: {_ENDPOINT}",
         "--root-path": f"is refused: {_ENDPOINT}",
         "--api-key": f"is refused: {_ENDPOINT}",
-        "--ssl-keyfile": f"is refused: {_TLS}",
-        "--ssl-certfile": f"is refused: {_TLS}",
-        "--ssl-ca-certs": f"is refused: {_TLS}",
-        "--ssl-cert-reqs": f"is refused: {_TLS}",
-        "--ssl-ciphers": f"is refused: {_TLS}",
-        "--enable-ssl-refresh": f"is refused: {_TLS}",
-        "--no-enable-ssl-refresh": f"is refused: {_TLS}",
+        "--ssl-keyfile": _TLS,
+        "--ssl-certfile": _TLS,
+        "--ssl-ca-certs": _CLIENT_CERTIFICATES,
+        "--ssl-cert-reqs": _CLIENT_CERTIFICATES,
+        "--ssl-ciphers": "is refused: which ciphers are safe is left to OpenSSL",
+        "--enable-ssl-refresh": _TLS,
+        "--no-enable-ssl-refresh": "is refused: a certificate that was renewed would not be shown",
         "--shutdown-timeout": "is set by the operator; use drainTimeout of the role",
         "--no-enable-request-id-headers": "is refused: the proxy follows requests by these headers",
         # what clients may do

@@ -54,16 +54,19 @@ _ENGINE_CONTAINER_FIELDS: Final = {
 }
 _CACHE_VOLUME: Final = "is set by the operator; use spec.encoderCache.volume"
 _MODEL_VOLUME: Final = "is set by the operator; use spec.model.source.persistentVolumeClaim"
+_ENGINE_TLS_VOLUME: Final = "is set by the operator; use spec.engine.tls"
 _CONNECTOR_VOLUME: Final = "is set by the operator: it holds the connector that belongs to its release"
 _ENGINE_VOLUMES: Final = {
     names.ENCODER_CACHE_VOLUME: _CACHE_VOLUME,
     names.MODEL_VOLUME: _MODEL_VOLUME,
     names.CONNECTOR_VOLUME: _CONNECTOR_VOLUME,
+    names.ENGINE_TLS_VOLUME: _ENGINE_TLS_VOLUME,
 }
 _ENGINE_MOUNTS: Final = {
     names.ENCODER_CACHE_PATH: _CACHE_VOLUME,
     names.MODEL_PATH: _MODEL_VOLUME,
     names.CONNECTOR_PATH: _CONNECTOR_VOLUME,
+    names.ENGINE_TLS_PATH: _ENGINE_TLS_VOLUME,
 }
 _COLLECTOR_POD_FIELDS: Final = _POD_FIELDS | {
     "securityContext.runAsUser": _ONE_USER,
@@ -91,8 +94,16 @@ _PROXY_CONTAINER_FIELDS: Final = {
 }
 _TLS_VOLUME: Final = "is set by the operator; use spec.proxy.tls"
 _API_KEYS_VOLUME: Final = "is set by the operator; use spec.proxy.auth.apiKeys"
-_PROXY_VOLUMES: Final = {names.PROXY_TLS_VOLUME: _TLS_VOLUME, names.PROXY_API_KEYS_VOLUME: _API_KEYS_VOLUME}
-_PROXY_MOUNTS: Final = {names.PROXY_TLS_PATH: _TLS_VOLUME, names.PROXY_API_KEYS_PATH: _API_KEYS_VOLUME}
+_PROXY_VOLUMES: Final = {
+    names.PROXY_TLS_VOLUME: _TLS_VOLUME,
+    names.PROXY_API_KEYS_VOLUME: _API_KEYS_VOLUME,
+    names.PROXY_ENGINE_CA_VOLUME: _ENGINE_TLS_VOLUME,
+}
+_PROXY_MOUNTS: Final = {
+    names.PROXY_TLS_PATH: _TLS_VOLUME,
+    names.PROXY_API_KEYS_PATH: _API_KEYS_VOLUME,
+    names.PROXY_ENGINE_CA_PATH: _ENGINE_TLS_VOLUME,
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, WithJsonSchema
 
-from epd.api.fields import ApiModel, Duration, PodTemplate, Quantity, Resources
+from epd.api.fields import ApiModel, Duration, PodTemplate, Quantity, Resources, SecretName
 
 # a host name, "*." and a name for all below it, or "*" for any public address
 Domain = Annotated[
@@ -17,7 +17,6 @@ Domain = Annotated[
 
 # what a browser sends as `Origin`, or "*" for any page
 Origin = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^(\*|https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?)$")]
-SecretName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 """Scheme -> the port that a URL need not name."""
@@ -209,7 +208,7 @@ class ProxySpec(ApiModel):
     {memory: 1Gi}}`."""
     pod_template: PodTemplate = Field(default_factory=dict)
     """metadata and spec of the proxy's pods, merged strategically; the container is named `proxy`. Refused in it:
-    image, command, args and ports of that container, the volumes `tls` and `api-keys`, and
+    image, command, args and ports of that container, the volumes `tls`, `api-keys` and `engine-ca`, and
     terminationGracePeriodSeconds, serviceAccountName and restartPolicy of the pod."""
 
     @property

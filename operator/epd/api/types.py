@@ -32,6 +32,7 @@ from epd.api.encoder_cache_status import (
 from epd.api.engine import (
     Device,
     EngineSpec,
+    EngineTLS,
     ImagePullPolicy,
     Parallelism,
     RoleSpec,
@@ -96,6 +97,7 @@ __all__ = [
     "EncoderCacheStatus",
     "EncoderFailurePolicy",
     "EngineSpec",
+    "EngineTLS",
     "EngineVersionOrigin",
     "EngineVersionStatus",
     "Env",

@@ -123,7 +123,12 @@ def _parts(epd: EPDDeployment, facts: Facts, observed: Observed) -> dict[Conditi
 
 def _available(epd: EPDDeployment, facts: Facts, observed: Observed) -> Finding:
     answering = [role for role, _ in facts.roles if role in _ANSWERING]
-    engines = any(pods.ready(pod) for role in answering for pod in observed.pods_of(role))
+    # While the engines' certificate goes, those of before speak TLS, and the proxies of now don't.
+    engines = any(
+        pods.ready(pod) and (epd.spec.engine.tls is not None or not pods.has_port(pod, names.ENGINE_TLS_PORT_NAME))
+        for role in answering
+        for pod in observed.pods_of(role)
+    )
     # While a certificate comes or goes, proxies of before are ready and speak what the URL no longer says.
     proxies = any(
         pods.ready(pod) and pods.has_port(pod, epd.spec.proxy.scheme)

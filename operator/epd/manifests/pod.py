@@ -64,6 +64,12 @@ def claim_volume(name: str, claim_name: str) -> dict[str, Any]:
     return {"name": name, "persistentVolumeClaim": {"claimName": claim_name}}
 
 
+def secret_volume(name: str, secret_name: str, *, keys: Iterable[str] = ()) -> dict[str, Any]:
+    """Return a volume of a Secret: of some of its keys, which it must have then, or of all that it has."""
+    items = [{"key": key, "path": key} for key in keys]
+    return {"name": name, "secret": {"secretName": secret_name} | ({"items": items} if items else {})}
+
+
 def mount(name: str, path: str, *, sub_path: str = "", read_only: bool = False) -> dict[str, Any]:
     """Return a volume mount."""
     plain: dict[str, Any] = {"name": name, "mountPath": path}

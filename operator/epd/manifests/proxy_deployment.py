@@ -11,7 +11,7 @@ from epd.manifests import pod
 from epd.manifests.context import Context, Manifest
 from epd.manifests.labels import ANNOTATION_DEFAULT_CONTAINER, component_selector, labels, metadata
 from epd.manifests.merge import merge_pod_template
-from epd.manifests.proxy_flags import ADMIN_PORT, DATA_PORT, TLS_CERTIFICATE, TLS_KEY, proxy_flags
+from epd.manifests.proxy_flags import ADMIN_PORT, DATA_PORT, proxy_flags
 from epd.manifests.service import port_name
 
 _ADMIN_PORT_NAME: Final = "admin"
@@ -28,17 +28,20 @@ def _security_context(spec: Spec) -> dict[str, Any]:
 def _secrets(spec: Spec) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Volumes and mounts. As directories: the kubelet renews these when a Secret changes, and files of a subPath never.
 
-    The certificate's keys are named, so that the kubelet says which one a Secret lacks; of tenants any name may be one.
+    Of certificates the keys are named, so that the kubelet says which one a Secret lacks; of tenants any may be one.
     """
-    tls, keys = spec.proxy.tls, spec.proxy.auth.api_keys
+    tls, keys, engines = spec.proxy.tls, spec.proxy.auth.api_keys, spec.engine.tls
     volumes, mounts = [], []
     if tls is not None:
-        items = [{"key": key, "path": key} for key in (TLS_CERTIFICATE, TLS_KEY)]
-        volumes.append({"name": names.PROXY_TLS_VOLUME, "secret": {"secretName": tls.secret_name, "items": items}})
+        pair = (names.TLS_CERTIFICATE, names.TLS_KEY)
+        volumes.append(pod.secret_volume(names.PROXY_TLS_VOLUME, tls.secret_name, keys=pair))
         mounts.append(pod.mount(names.PROXY_TLS_VOLUME, names.PROXY_TLS_PATH, read_only=True))
     if keys is not None:
-        volumes.append({"name": names.PROXY_API_KEYS_VOLUME, "secret": {"secretName": keys.secret_name}})
+        volumes.append(pod.secret_volume(names.PROXY_API_KEYS_VOLUME, keys.secret_name))
         mounts.append(pod.mount(names.PROXY_API_KEYS_VOLUME, names.PROXY_API_KEYS_PATH, read_only=True))
+    if engines is not None:  # the engines' key is not for the proxy
+        volumes.append(pod.secret_volume(names.PROXY_ENGINE_CA_VOLUME, engines.secret_name, keys=(names.TLS_CA,)))
+        mounts.append(pod.mount(names.PROXY_ENGINE_CA_VOLUME, names.PROXY_ENGINE_CA_PATH, read_only=True))
     return volumes, mounts
 
 

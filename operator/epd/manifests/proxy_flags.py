@@ -13,9 +13,6 @@ from epd.topology.roles import roles_of
 
 DATA_PORT: Final = 8000
 ADMIN_PORT: Final = 9090
-TLS_CERTIFICATE: Final = "tls.crt"
-TLS_KEY: Final = "tls.key"
-"""Keys of a Secret of type kubernetes.io/tls."""
 
 
 def proxy_flags(epd: EPDDeployment) -> list[str]:
@@ -48,8 +45,12 @@ def proxy_flags(epd: EPDDeployment) -> list[str]:
         "--drain-delay": f"{pod.PRESTOP_SECONDS}s",
         "--drain-timeout": proxy.timeouts.request,
     }
-    switches = {"--suspended": spec.suspend, "--rewrite": _reads_managed(spec)}
-    given = flags | _sharing(spec) | _clients(spec)
+    switches = {
+        "--suspended": spec.suspend,
+        "--rewrite": _reads_managed(spec),
+        "--engine-tls": spec.engine.tls is not None,
+    }
+    given = flags | _sharing(spec) | _clients(spec) | _engine_tls(epd)
     if proxy.limits.max_connections is not None:
         given["--max-connections"] = str(proxy.limits.max_connections)
     return [f"{flag}={value}" for flag, value in given.items()] + [flag for flag, on in switches.items() if on]
@@ -84,8 +85,8 @@ def _clients(spec: Spec) -> dict[str, str]:
     """Who may send what."""
     proxy, flags = spec.proxy, {}
     if proxy.tls is not None:
-        flags["--tls-cert"] = f"{names.PROXY_TLS_PATH}/{TLS_CERTIFICATE}"
-        flags["--tls-key"] = f"{names.PROXY_TLS_PATH}/{TLS_KEY}"
+        flags["--tls-cert"] = f"{names.PROXY_TLS_PATH}/{names.TLS_CERTIFICATE}"
+        flags["--tls-key"] = f"{names.PROXY_TLS_PATH}/{names.TLS_KEY}"
     if proxy.auth.api_keys is not None:
         flags["--api-keys"] = names.PROXY_API_KEYS_PATH
     if proxy.auth.tenant_isolation is not TenantIsolation.SHARED:
@@ -97,6 +98,14 @@ def _clients(spec: Spec) -> dict[str, str]:
     if proxy.media.allowed_domains:
         flags["--allowed-media-domains"] = ",".join(proxy.media.allowed_domains)
     return flags
+
+
+def _engine_tls(epd: EPDDeployment) -> dict[str, str]:
+    """Whom to believe that it is an engine."""
+    if (tls := epd.spec.engine.tls) is None:
+        return {}
+    name = tls.server_name or names.engine_server(epd.metadata.name, epd.metadata.namespace)
+    return {"--engine-ca": f"{names.PROXY_ENGINE_CA_PATH}/{names.TLS_CA}", "--engine-server-name": name}
 
 
 def _access_log(given: ProxyAccessLog) -> str:

@@ -65,11 +65,29 @@ def _volumes(epd: EPDDeployment, context: Context) -> tuple[list[dict[str, Any]]
         mounts.append(pod.mount("hf-cache", HF_CACHE_PATH))
     cache_volumes, cache_mounts = pod.encoder_cache(epd)
     code_volumes, code_mounts = connector_volume(epd, context)
-    return volumes + cache_volumes + code_volumes, mounts + cache_mounts + code_mounts
+    tls_volumes, tls_mounts = _tls_volume(epd.spec)
+    return volumes + cache_volumes + code_volumes + tls_volumes, mounts + cache_mounts + code_mounts + tls_mounts
 
 
-def _probes(startup: int) -> dict[str, Any]:
-    request = {"httpGet": {"path": "/health", "port": names.ENGINE_PORT_NAME}, "timeoutSeconds": _PROBE_TIMEOUT_SECONDS}
+def _tls_volume(spec: Spec) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The certificate and its key alone, each by name, so that the kubelet says which one a Secret lacks."""
+    if spec.engine.tls is None:
+        return [], []
+    volume = pod.secret_volume(
+        names.ENGINE_TLS_VOLUME, spec.engine.tls.secret_name, keys=(names.TLS_CERTIFICATE, names.TLS_KEY)
+    )
+    return [volume], [pod.mount(names.ENGINE_TLS_VOLUME, names.ENGINE_TLS_PATH, read_only=True)]
+
+
+def _port_name(spec: Spec) -> str:
+    return names.ENGINE_TLS_PORT_NAME if spec.engine.tls else names.ENGINE_PORT_NAME
+
+
+def _probes(spec: Spec, startup: int) -> dict[str, Any]:
+    """The kubelet checks no certificate."""
+    scheme = {"scheme": "HTTPS"} if spec.engine.tls else {}
+    place = {"path": "/health", "port": _port_name(spec), **scheme}
+    request = {"httpGet": place, "timeoutSeconds": _PROBE_TIMEOUT_SECONDS}
     attempts = -(-startup // _STARTUP_PERIOD_SECONDS)
     return {
         "startupProbe": request | {"periodSeconds": _STARTUP_PERIOD_SECONDS, "failureThreshold": max(attempts, 1)},
@@ -88,9 +106,9 @@ def _container(epd: EPDDeployment, role: Role, role_spec: RoleSpec, mounts: list
         "command": list(COMMAND),
         "args": engine_args(epd, role),
         "env": engine_env(epd.spec, role),
-        "ports": [{"name": names.ENGINE_PORT_NAME, "containerPort": role_spec.port, "protocol": "TCP"}],
+        "ports": [{"name": _port_name(epd.spec), "containerPort": role_spec.port, "protocol": "TCP"}],
         **pod.resources(role_spec.resources),
-        **_probes(startup_seconds(epd.spec, role)),
+        **_probes(epd.spec, startup_seconds(epd.spec, role)),
         "lifecycle": pod.graceful_stop(drain)[0],
         "securityContext": pod.RESTRICTED_CONTAINER,
         "terminationMessagePolicy": "FallbackToLogsOnError",

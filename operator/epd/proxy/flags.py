@@ -73,7 +73,7 @@ def _add_members(parser: argparse.ArgumentParser) -> None:
 
 def _add_engine_tls(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("TLS to engines (files are PEM, and read again when they change)")
-    group.add_argument("--engine-tls", action="store_true", help="reach watched pods by TLS")
+    group.add_argument("--engine-tls", action="store_true", help="use watched pods by TLS whose port is named https")
     group.add_argument("--engine-ca", type=Path, metavar="FILE", help="CAs of the engines (default: the system's)")
     group.add_argument(
         "--engine-server-name",

@@ -7,11 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from epd.api.names import ENGINE_CONTAINER, ENGINE_PORT_NAME, LABEL_MODEL_VERSION, LABEL_PAIRING, LABEL_ROLE, Role
+from epd.api.names import (
+    ENGINE_CONTAINER,
+    ENGINE_PORT_NAME,
+    ENGINE_TLS_PORT_NAME,
+    LABEL_MODEL_VERSION,
+    LABEL_PAIRING,
+    LABEL_ROLE,
+    Role,
+)
 
 Pod = Mapping[str, Any]
+_SECURE: Final = "https"
+_SCHEMES: Final = {ENGINE_PORT_NAME: "http", ENGINE_TLS_PORT_NAME: _SECURE}
+"""Name of an engine's port -> what it speaks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,17 +39,21 @@ class Member:
     """Where an engine listens for embeddings that encoders push to it (`tcp://host:port`)."""
 
 
-def member_of(pod: Pod, *, scheme: str = "http") -> Member | None:
-    """Read a pod, which is reached by `scheme`; None if it is no engine, or has no address yet.
+def member_of(pod: Pod, *, tls: bool = False) -> Member | None:
+    """Read a pod; None if it is no engine, has no address yet, or speaks TLS and `tls` doesn't say that the proxy can.
+
+    The name of its port says what it speaks, `http` or `https`: while TLS comes with a rollout, there are both. Names
+    come from the API server, so nobody on the way to an engine can change them.
 
     A pod is in rotation while its Ready condition is True and it isn't being deleted: endpoints and conditions follow a
     deletion only seconds later.
     """
     metadata, status = pod.get("metadata") or {}, pod.get("status") or {}
     labels = metadata.get("labels") or {}
-    host, port = status.get("podIP"), _port(pod)
-    if labels.get(LABEL_ROLE) not in set(Role) or not host or port is None:
+    host, base = status.get("podIP"), _base(pod)
+    if labels.get(LABEL_ROLE) not in set(Role) or not host or base is None or (base[0] == _SECURE and not tls):
         return None
+    scheme, port = base
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
     return Member(
         name=metadata["name"],
@@ -66,12 +81,13 @@ def what_is_read(pod: Pod) -> Pod:
     }
 
 
-def _port(pod: Pod) -> int | None:
+def _base(pod: Pod) -> tuple[str, int] | None:
+    """Scheme and port of the engine."""
     for container in (pod.get("spec") or {}).get("containers") or ():
         if container.get("name") == ENGINE_CONTAINER:
             for port in container.get("ports") or ():
-                if port.get("name") == ENGINE_PORT_NAME:
-                    return int(port["containerPort"])
+                if (scheme := _SCHEMES.get(str(port.get("name")))) is not None:
+                    return scheme, int(port["containerPort"])
     return None
 
 
@@ -102,12 +118,12 @@ class Members:
     """The members last known, by name. `synced` becomes True with the first complete list and stays so.
 
     Answers what requests ask from tuples that are made at the first question after a change: requests come by the
-    thousand between two changes, and changes by the thousand when a large deployment rolls. `tls` says that pods are
-    reached by TLS.
+    thousand between two changes, and changes by the thousand when a large deployment rolls. `tls` says that there is
+    what it takes to reach pods by TLS, those that speak it.
     """
 
     def __init__(self, *, tls: bool = False) -> None:
-        self._scheme = "https" if tls else "http"
+        self._tls = tls
         self.synced = False
         self.version = 0
         """Grows with every change."""
@@ -142,11 +158,11 @@ class Members:
 
     def replace_pods(self, pods: Iterable[Pod]) -> None:
         """Take a complete list of pod objects."""
-        self.replace(member for pod in pods if (member := member_of(pod, scheme=self._scheme)))
+        self.replace(member for pod in pods if (member := member_of(pod, tls=self._tls)))
 
     def apply_event(self, kind: str, pod: Pod) -> None:
         """Take one watch event: ADDED, MODIFIED or DELETED."""
-        member = member_of(pod, scheme=self._scheme)
+        member = member_of(pod, tls=self._tls)
         name = (pod.get("metadata") or {}).get("name", "")
         if kind == "DELETED":
             member = None

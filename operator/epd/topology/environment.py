@@ -29,6 +29,10 @@ _OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 _CPU: Final = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
 """On a CPU, runner V2 would build no encoder-only runner (`vllm/v1/worker/cpu_worker.py`)."""
 
+_TLS: Final = {"WATCHFILES_FORCE_POLLING": "1"}
+"""vLLM follows its certificate by inotify (`SSLCertRefresher`), which loses a Secret's files for good at their first
+change: the kubelet replaces the folder that they lie in. Asked for by name every 300 ms, they are found."""
+
 _MODULE_PATH: Final = "PYTHONPATH"
 
 
@@ -76,7 +80,7 @@ def engine_env(spec: Spec, role: Role) -> list[dict[str, Any]]:
     A name given again takes the later value and keeps its place, in the order operator, engine, role: variables refer
     to earlier ones. Only to the module path the Managed connector's is added in front.
     """
-    plain = _PLACES | _TELEMETRY | _MEDIA | (_OFFLINE if offline(spec) else {})
+    plain = _PLACES | _TELEMETRY | _MEDIA | (_OFFLINE if offline(spec) else {}) | (_TLS if spec.engine.tls else {})
     if device_of(spec, role) is Device.CPU:
         plain |= _CPU
     given = [*spec.engine.env, *role_spec_of(spec, role).env]

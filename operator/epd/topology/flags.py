@@ -13,7 +13,14 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from epd.api.names import CONNECTOR_PACKAGE, ENCODER_CACHE_PATH, Role
+from epd.api.names import (
+    CONNECTOR_PACKAGE,
+    ENCODER_CACHE_PATH,
+    ENGINE_TLS_PATH,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    Role,
+)
 from epd.api.quantity import duration_seconds
 from epd.api.types import (
     ClaimRef,
@@ -147,6 +154,13 @@ def _media_flags(spec: Spec) -> list[str]:
     return flags
 
 
+def _tls_flags(spec: Spec) -> list[str]:
+    if spec.engine.tls is None:
+        return []
+    files = ["--ssl-certfile", f"{ENGINE_TLS_PATH}/{TLS_CERTIFICATE}", "--ssl-keyfile", f"{ENGINE_TLS_PATH}/{TLS_KEY}"]
+    return [*files, "--enable-ssl-refresh"]
+
+
 def _count(text: str) -> int:
     """The number that vLLM reads; 0 for a text that it refuses, such as a fraction of a binary unit."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+(?=[kmgt]))?)([kKmMgGtT]?)", text)
@@ -189,6 +203,7 @@ def engine_args(epd: EPDDeployment, role: Role) -> list[str]:
     flags += _media_flags(spec)
     if config := ec_transfer_config(epd, role):
         flags += ["--ec-transfer-config", literal(canonical_json(config))]
+    flags += _tls_flags(spec)
     flags += ["--shutdown-timeout", str(drain_seconds(spec, role)), "--enable-request-id-headers"]
     if device_of(spec, role) is Device.CPU:
         flags.append("--enforce-eager")  # compiling for a CPU costs minutes at start and gains little

@@ -22,7 +22,9 @@ _HASH_LENGTH: Final = 16
 _ROLE_FIELDS_OUTSIDE_THE_POD: Final = {"replicas", "scaling", "rolling_update"}
 
 
-def _given(model: BaseModel, *, include: set[str] | None = None, exclude: set[str] | None = None) -> dict[str, Any]:
+def _given(
+    model: BaseModel, *, include: set[str] | None = None, exclude: set[str] | dict[str, set[str]] | None = None
+) -> dict[str, Any]:
     return model.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=include, exclude=exclude)
 
 
@@ -61,7 +63,7 @@ def role_inputs(epd: EPDDeployment, role: Role) -> str:
         "spec": _given(roles[role], exclude=_ROLE_FIELDS_OUTSIDE_THE_POD),
         "containers": {place: [given.args, given.env, given.env_from] for place, given in containers(spec).items()},
         "model": _given(spec.model),
-        "engine": _given(spec.engine),
+        "engine": _given(spec.engine, exclude={"tls": {"server_name"}}),  # the proxy alone looks for the name
         "imagePullSecrets": [secret.name for secret in spec.image_pull_secrets],
         "encoderCache": _cache_inputs(epd),
         "securityContext": _given(spec, include={"security_context"}),

@@ -149,6 +149,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "spec.proxy.media.maxBodySize": "1Gi",
         "spec.proxy.resources": {"limits": {"cpu": 1}},
     },
+    "certificate of engines": {"spec.engine.tls": {"secretName": "engines", "serverName": "engine.example.com"}},
     "endpoint for tenants": {
         "spec.proxy.tls": {"secretName": "epd-tls"},
         "spec.proxy.auth": {"apiKeys": {"secretName": "tenants.v2"}, "tenantIsolation": "Salted"},

@@ -18,6 +18,18 @@ NO_CONTENT_KEYS = "spec.engine.args: --mm-processor-cache-gb 0 is refused with s
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     # engine
     "no engine": ({"spec.engine": ABSENT}, "spec.engine: Required value"),
+    "certificate of engines from nowhere": (
+        {"spec.engine.tls": {"serverName": "a"}},
+        "spec.engine.tls.secretName: Required value",
+    ),
+    "address in place of a name": (
+        {"spec.engine.tls": {"secretName": "a", "serverName": "https://a"}},
+        "spec.engine.tls.serverName in body should match",
+    ),
+    "certificate as a flag": (
+        {"spec.engine.args": ["--ssl-certfile=/a"]},
+        "--ssl-certfile is set by the operator; use spec.engine.tls",
+    ),
     "image with a space": ({"spec.engine.image": "vllm openai"}, "spec.engine.image in body should match"),
     "version as in a tag": ({"spec.engine.version": "v0.33.0"}, "spec.engine.version in body should match"),
     "unknown device": ({"spec.engine.device": "GPU"}, 'supported values: "Auto", "CUDA", "ROCm", "CPU"'),

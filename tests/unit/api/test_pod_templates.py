@@ -39,10 +39,14 @@ def test_who_shares_files_shares_the_user(rules: PodTemplateRules, refuses: bool
 
 @pytest.mark.parametrize(
     ("rules", "volumes"),
-    [(ENGINE, {"encoder-cache", "model", "connector"}), (COLLECTOR, {"encoder-cache"}), (PROXY, {"tls", "api-keys"})],
+    [
+        (ENGINE, {"encoder-cache", "model", "connector", "engine-tls"}),
+        (COLLECTOR, {"encoder-cache"}),
+        (PROXY, {"tls", "api-keys", "engine-ca"}),
+    ],
 )
 def test_volumes_of_ours(rules: PodTemplateRules, volumes: set[str]) -> None:
-    names = ("encoder-cache", "model", "connector", "tls", "api-keys", "shm", "mine")
+    names = ("encoder-cache", "model", "connector", "engine-tls", "tls", "api-keys", "engine-ca", "shm", "mine")
     assert {name for name in names if refused(pod(volumes=[{"name": name}]), rules)} == volumes
 
 

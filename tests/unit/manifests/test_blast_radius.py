@@ -51,6 +51,7 @@ FIELDS: list[tuple[str, Any, set[str]]] = [
     ("engine.env", [{"name": "TZ", "value": "UTC"}], ENGINES),
     ("engine.env", [{"name": "OTHER", "value": "1"}], NEW_CACHE),
     ("engine.podTemplate", NODE, ENGINES),
+    ("engine.tls", {"secretName": "a"}, ENGINES | {PROXY}),
     ("imagePullSecrets", [{"name": "a"}], {E, PD, PROXY, COLLECTOR}),
     ("encode.replicas", 3, NOTHING),
     ("encode.scaling", {"mode": "External"}, NOTHING),

@@ -77,6 +77,16 @@ def test_secrets_are_directories_that_the_kubelet_renews() -> None:
     ]
 
 
+def test_of_the_engines_secret_the_proxy_sees_the_cas_alone() -> None:
+    spec = pod({"engine.tls": {"secretName": "engines"}})
+    assert spec["volumes"] == [
+        {"name": "engine-ca", "secret": {"secretName": "engines", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
+    ]
+    assert spec["containers"][0]["volumeMounts"] == [
+        {"name": "engine-ca", "mountPath": "/var/lib/epd/engine-ca", "readOnly": True}
+    ]
+
+
 def test_the_flags_name_what_is_mounted() -> None:
     changes = {"proxy.tls": {"secretName": "web"}, "proxy.auth": {"apiKeys": {"secretName": "tenants"}}}
     found, spec = settings(changes), pod(changes)

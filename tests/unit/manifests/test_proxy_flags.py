@@ -11,7 +11,7 @@ from epd.proxy.access_log import AccessPolicy
 from epd.proxy.affinity import Affinity
 from epd.proxy.connectors import Connector
 from epd.proxy.isolation import TenantIsolation
-from epd.proxy.settings import EncoderFailurePolicy, Limits
+from epd.proxy.settings import EncoderFailurePolicy, EngineTls, Limits
 from unit.manifests.proxy_settings import settings
 from unit.topology.objects import ABSENT, epd
 
@@ -89,6 +89,16 @@ def test_tenants() -> None:
     assert found.api_keys == Path("/var/lib/epd/api-keys")
     assert found.tenant_isolation is TenantIsolation.SALTED
     assert found.limits.max_in_flight_per_tenant == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [({}, "qwen-vl-engine.ai.svc"), ({"serverName": "engine.example"}, "engine.example")]
+)
+def test_whom_to_believe_that_it_is_an_engine(name: dict[str, str], expected: str) -> None:
+    assert settings({"engine.tls": {"secretName": "engines"} | name}).engine_tls == EngineTls(
+        pods=True, ca=Path("/var/lib/epd/engine-ca/ca.crt"), server_name=expected
+    )
+    assert settings({}).engine_tls is None
 
 
 @pytest.mark.parametrize(

@@ -225,3 +225,26 @@ def test_the_container() -> None:
     probes = [container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
     assert [probe["httpGet"] for probe in probes] == [{"path": "/health", "port": "http"}] * 3
     assert "imagePullPolicy" not in engine({})
+
+
+def test_tls_has_a_port_of_its_own_name_and_probes_that_speak_it() -> None:
+    changes = {"engine.tls": {"secretName": "engines"}}
+    container = engine(changes)
+    assert container["ports"] == [{"name": "https", "containerPort": 8000, "protocol": "TCP"}]
+    probes = [container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
+    assert [probe["httpGet"] for probe in probes] == [{"path": "/health", "port": "https", "scheme": "HTTPS"}] * 3
+    items = [{"key": "tls.crt", "path": "tls.crt"}, {"key": "tls.key", "path": "tls.key"}]
+    assert volumes(changes)["engine-tls"] == (
+        {"secretName": "engines", "items": items},
+        "/var/lib/epd/engine-tls:",
+        True,
+    )
+    assert "engine-tls" not in volumes({})
+
+
+def test_the_flags_name_the_certificate_that_is_mounted() -> None:
+    changes = {"engine.tls": {"secretName": "engines"}}
+    container, (source, place, _) = engine(changes), volumes(changes)["engine-tls"]
+    given = dict(zip(container["args"], container["args"][1:], strict=False))
+    folder = place.removesuffix(":")
+    assert [given["--ssl-certfile"], given["--ssl-keyfile"]] == [f"{folder}/{item['path']}" for item in source["items"]]

@@ -67,11 +67,28 @@ def test_ipv6() -> None:
     assert member.address == "http://[fd00::1]:8000"
 
 
-def test_pods_by_tls() -> None:
+SECURE = [
+    {"name": "engine", "ports": [{"name": "metrics", "containerPort": 1}, {"name": "https", "containerPort": 8443}]}
+]
+
+
+def test_a_port_says_what_its_pod_speaks() -> None:
     members = Members(tls=True)
-    members.replace_pods([pod("a"), pod("b", status={"podIP": "fd00::1"})])
-    members.apply_event("MODIFIED", pod("a", status={"podIP": "10.0.0.2"}))
-    assert [member.address for member in members.all()] == ["https://10.0.0.2:8000", "https://[fd00::1]:8000"]
+    members.replace_pods([pod("a", containers=SECURE), pod("b", containers=SECURE, status={"podIP": "fd00::1"})])
+    members.apply_event("MODIFIED", pod("a", containers=SECURE, status={"podIP": "10.0.0.2"}))
+    members.apply_event("ADDED", pod("c"))
+    assert [member.address for member in members.all()] == [
+        "https://10.0.0.2:8443",
+        "https://[fd00::1]:8443",
+        "http://10.0.0.1:8000",
+    ]
+
+
+def test_without_tls_pods_that_speak_it_are_left_alone() -> None:
+    members = Members()
+    members.replace_pods([pod("a", containers=SECURE), pod("b")])
+    members.apply_event("ADDED", pod("c", containers=SECURE))
+    assert [member.name for member in members.all()] == ["b"]
 
 
 def test_members_follow_lists_and_events() -> None:

@@ -54,6 +54,11 @@ def test_only_a_cpu_pins_the_runner() -> None:
     assert "VLLM_USE_V2_MODEL_RUNNER" not in env({})
 
 
+def test_a_certificate_is_followed_by_asking() -> None:
+    assert env({"engine.tls": {"secretName": "engines"}})["WATCHFILES_FORCE_POLLING"] == "1"
+    assert "WATCHFILES_FORCE_POLLING" not in env({})
+
+
 def test_redirects_of_media_can_be_allowed_again() -> None:
     allowed = {"engine.env": [{"name": "VLLM_MEDIA_URL_ALLOW_REDIRECTS", "value": "1"}]}
     assert env(allowed)["VLLM_MEDIA_URL_ALLOW_REDIRECTS"] == "1"

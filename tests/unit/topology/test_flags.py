@@ -82,6 +82,14 @@ def test_encode_adds_what_makes_an_encoder() -> None:
         ("prefillDecode.parallelism", {"tensor": 2}, ["--tensor-parallel-size", "2"]),
         ("prefillDecode.drainTimeout", "20s", ["--shutdown-timeout", "20"]),
         (
+            "engine.tls",
+            {"secretName": "engines"},
+            [
+                *("--ssl-certfile", "/var/lib/epd/engine-tls/tls.crt", "--ssl-keyfile"),
+                *("/var/lib/epd/engine-tls/tls.key", "--enable-ssl-refresh"),
+            ],
+        ),
+        (
             "proxy.media",
             {"allowedDomains": ["a.example", "B.example"]},  # vLLM compares with names in lower case
             ["--allowed-media-domains", "a.example", "b.example"],

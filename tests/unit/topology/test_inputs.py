@@ -39,6 +39,7 @@ CHANGED: list[tuple[dict[str, Any], set[str]]] = [
     ({"model.revision": "other"}, BOTH),
     ({"engine.image": "vllm/vllm-openai:v0.33.1"}, BOTH),
     ({"engine.podTemplate": {"spec": {"nodeSelector": {"a": "b"}}}}, BOTH),
+    ({"engine.tls": {"secretName": "a"}}, BOTH),
     ({"imagePullSecrets": [{"name": "s"}]}, BOTH),
     ({"securityContext": {"runAsNonRoot": True}}, BOTH),
     ({"restartedAt": "now"}, BOTH),
@@ -67,6 +68,12 @@ def test_a_request_timeout_that_feeds_no_drain_changes_nothing() -> None:
     drain: dict[str, Any] = {"prefillDecode.drainTimeout": "5m"}
     one, other = epd(drain), epd(drain | {"proxy.timeouts.request": "1h"})
     assert role_inputs(one, Role.PREFILL_DECODE) == role_inputs(other, Role.PREFILL_DECODE)
+
+
+def test_whom_the_proxy_believes_restarts_no_engine() -> None:
+    one, other = ({"engine.tls": {"secretName": "a"} | name} for name in ({}, {"serverName": "b"}))
+    for role in (Role.ENCODE, Role.PREFILL_DECODE):
+        assert role_inputs(epd(one), role) == role_inputs(epd(other), role)
 
 
 def test_names_of_objects_count() -> None:
