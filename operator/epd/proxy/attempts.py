@@ -111,7 +111,8 @@ class Attempts:
             return Outcome(failed_on=failed_on)
         if bare is not None:
             self._metrics.rewritten()
-        attempt = await self._attempt(arrival, target, bare, failed_on)
+        attempt = await self._prefill_side.attempt(self._sent(arrival, target), target, bare, failed_on=failed_on)
+        self._judge(target, attempt, bare=bare is not None)
         cause = _failure(attempt, bare=bare is not None)
         if cause is None:
             return Outcome(attempt, target)
@@ -133,7 +134,8 @@ class Attempts:
             self._metrics.resent(cause)
         if renew is not None:
             arrival = await renew(other)
-        attempt = await self._attempt(arrival, other, None, failed_on)
+        attempt = await self._prefill_side.attempt(self._sent(arrival, other), other, failed_on=failed_on)
+        self._judge(other, attempt, bare=False)
         return Outcome(attempt, other, alone=alone, failed_on=attempt.failed_on, resent=bare is not None and taken)
 
     def _same_again(self, arrival: Arrival, cause: Cause, *, bare: bool) -> bool:
@@ -142,19 +144,20 @@ class Attempts:
             return True
         return arrival.path in self._chained and cause in (Cause.STATUS, Cause.STREAM_ERROR)
 
-    async def _attempt(
-        self, arrival: Arrival, member: Member, bare: bytes | None, failed_on: frozenset[str]
-    ) -> Attempt:
+    def _sent(self, arrival: Arrival, member: Member) -> Arrival:
+        """The request as `member` is to get it, now."""
         self._health.sent(member.name)
-        if arrival.path == RESPONSES_PATH:
-            arrival = replace(arrival, request=stored_as(arrival.request, new_id(member.name, arrival.tenant)))
-        attempt = await self._prefill_side.attempt(arrival, member, bare, failed_on=failed_on)
+        if arrival.path != RESPONSES_PATH:
+            return arrival
+        return replace(arrival, request=stored_as(arrival.request, new_id(member.name, arrival.tenant)))
+
+    def _judge(self, member: Member, attempt: Attempt, *, bare: bool) -> None:
+        """Note how `member` did; `bare`: without media."""
         if attempt.cause is None:
             self._health.succeeded(member.name)
-        elif bare is None or attempt.cause not in (Cause.STATUS, Cause.STREAM_ERROR):
+        elif not bare or attempt.cause not in (Cause.STATUS, Cause.STREAM_ERROR):
             # without media it may have failed for an entry that is missing, which is not its fault
             self._health.failed(member.name, attempt.cause)
-        return attempt
 
 
 def _failure(attempt: Attempt, *, bare: bool) -> Cause | None:

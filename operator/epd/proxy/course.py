@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+_OVER: Final = object()
+"""What a coroutine never waits for."""
 
 OnDone = Callable[[T | None, BaseException | None], None]
 """Is given the result, or the error."""
@@ -108,11 +111,13 @@ async def in_task(work: Coroutine[Any, Any, T], *, let_go: Callable[[T], object]
 class Course(Generic[T]):
     """One coroutine. `on_done` is called once, with its result or error, perhaps within `begin` or `cancel`."""
 
-    __slots__ = ("_cancelled", "_coroutine", "_on_done", "_waits_for")
+    __slots__ = ("_cancelled", "_error", "_on_done", "_result", "_steps", "_waits_for")
 
     def __init__(self, coroutine: Coroutine[Any, None, T], on_done: OnDone[T]) -> None:
-        self._coroutine = coroutine
+        self._steps = self._run(coroutine).__await__()
         self._on_done = on_done
+        self._result: T | None = None
+        self._error: BaseException | None = None
         self._waits_for: Signal | asyncio.Future[Any] | None = None
         self._cancelled = False
         """Whether it is to be cancelled when it next goes on."""
@@ -126,20 +131,35 @@ class Course(Generic[T]):
         if self._waits_for is None or not self._waits_for.cancel():
             self._cancelled = True
 
+    async def _run(self, coroutine: Coroutine[Any, None, T]) -> None:
+        # kept here, since a coroutine that was awaited hands its result over without an exception
+        try:
+            self._result = await coroutine
+        except (Exception, asyncio.CancelledError) as error:
+            self._error = error
+
     def _resume(self, _: object = None) -> None:
         self._waits_for = None
-        try:
-            if self._cancelled:
-                self._cancelled = False
-                waits_for = self._coroutine.throw(asyncio.CancelledError())
-            else:
-                waits_for = self._coroutine.send(None)
-        except StopIteration as end:
-            self._on_done(end.value, None)
-        except (Exception, asyncio.CancelledError) as error:
-            self._on_done(None, error)
+        if self._cancelled:
+            self._cancelled = False
+            waits_for = self._broken_off()
+        else:
+            waits_for = next(self._steps, _OVER)
+        if waits_for is _OVER:
+            self._on_done(self._result, self._error)
         else:
             self._wait(waits_for)
+
+    def _broken_off(self) -> Any:
+        """Have what it waits for raise CancelledError."""
+        try:
+            return self._steps.throw(asyncio.CancelledError())
+        except StopIteration:
+            return _OVER
+        except asyncio.CancelledError as error:
+            # it had not begun
+            self._error = error
+            return _OVER
 
     def _wait(self, waits_for: Signal | asyncio.Future[Any] | None) -> None:
         if type(waits_for) is Signal:

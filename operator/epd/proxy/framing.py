@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import Mapping
 from email.utils import formatdate
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
@@ -23,22 +22,26 @@ _NO_CONTENT: Final = frozenset({204, 304})
 _CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
 """Without an extension, as servers write it."""
 _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
+_KNOWN_LINES: Final = 1024
+"""Lines of headers that are remembered: replies have the same ones again and again, but for those of one request alone.
+When there are as many, all are forgotten."""
+_KNOWN_LENGTH: Final = 128
+"""Characters of the longest value of them: of names of pods and of media types."""
+_OWN: Final = frozenset({"x-request-id", "x-epd-items"})
+"""Names of fields that each reply has a value of its own for."""
+_lines: Final[dict[tuple[str, str], str]] = {}
 
 
 def reply_head(status: int, headers: Mapping[str, str], *, length: int | None, chunked: bool, close: bool) -> bytes:
     """Write the head of a reply whose body has `length` bytes, or comes in chunks, or ends with the connection."""
-    values = "".join(headers.values())
-    if not (values.isascii() and values.isprintable()):
-        # engines name identifiers, and those stand in headers: no CR LF of theirs may begin a field of its own
-        headers = {name: quote(value, safe=_PRINTABLE, errors="replace") for name, value in headers.items()}
     parts = [_STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n"]
     for name, value in headers.items():
-        parts += (name, ": ", value, "\r\n")
+        parts.append(_lines.get((name, value)) or _line(name, value))
     if chunked:
         parts.append("transfer-encoding: chunked\r\n")
     elif length is not None and status not in _NO_CONTENT:
         parts.append(f"content-length: {length}\r\n")
-    parts.append(_common(int(time.time())))
+    parts.append(_common.at(int(time.time())))
     parts.append("connection: close\r\n\r\n" if close else "\r\n")
     return "".join(parts).encode("ascii")
 
@@ -57,7 +60,33 @@ def begin_of_chunk(data: bytes) -> int:
     return start if 0 < len(data) - start - 2 == int(size[1], 16) else 0
 
 
-@lru_cache(maxsize=1)
-def _common(seconds: int) -> str:
-    """`Date` is demanded of a server with a clock (RFC 9110 section 6.6.1), and changes once a second."""
-    return f"date: {formatdate(seconds, usegmt=True)}\r\nserver: {SERVER}\r\n"
+def _line(name: str, value: str) -> str:
+    if not (value.isascii() and value.isprintable()):
+        # engines name identifiers, and those stand in headers: no CR LF of theirs may begin a field of its own
+        value = quote(value, safe=_PRINTABLE, errors="replace")
+    line = f"{name}: {value}\r\n"
+    if name not in _OWN and len(value) <= _KNOWN_LENGTH:
+        if len(_lines) >= _KNOWN_LINES:
+            _lines.clear()
+        _lines[name, value] = line
+    return line
+
+
+class _Common:
+    """The fields of all replies. `Date` is demanded of a server with a clock (RFC 9110 section 6.6.1)."""
+
+    __slots__ = ("_seconds", "_text")
+
+    def __init__(self) -> None:
+        self._seconds = -1
+        self._text = ""
+
+    def at(self, seconds: int) -> str:
+        """The fields at a time in seconds since the epoch; they are written anew when it is another one."""
+        if seconds != self._seconds:
+            self._seconds = seconds
+            self._text = f"date: {formatdate(seconds, usegmt=True)}\r\nserver: {SERVER}\r\n"
+        return self._text
+
+
+_common: Final = _Common()

@@ -39,13 +39,13 @@ _KNOWN_LENGTH: Final = 256
 """Bytes of the longest of them, so that all together stay below some 2 MB."""
 _FORGOTTEN: Final = frozenset({"authorization", "proxy-authorization", "x-api-key", "cookie"})
 """Fields that are never remembered: they have secrets, which may have been taken back."""
-_fields: dict[bytes, tuple[str, str]] = {}
-_request_lines: dict[bytes, tuple[str, str, str, int]] = {}
+_fields: Final[dict[bytes, tuple[str, str]]] = {}
+_request_lines: Final[dict[bytes, tuple[str, str, str, int]]] = {}
 
 _NO_TEXT: Final = re.compile(rb"[^\t\x20-\x7e\x80-\xff\r\n]|(?<!\r)\n|\r(?!\n|\Z)")
 """What stands in no head: control characters, and CR or LF alone."""
-_LENGTH: Final = re.compile(r"[0-9]{1,18}")
-"""18 digits are below 2^63, so no reader can overflow where this one does not."""
+_LENGTH_DIGITS: Final = 18
+"""As many are below 2^63, so no reader can overflow where this one does not."""
 _HOST: Final = re.compile(r"[A-Za-z0-9._~%!$&'()*+,;=:\[\]-]*")
 
 _METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"})
@@ -101,7 +101,8 @@ def parse_head(data: bytes, end: int) -> Head:
     `end` includes the line end of the last field.
     """
     # without the last line end, which would be an empty line more
-    first, *lines = data[: end - 2].split(b"\r\n")
+    lines = data[: end - 2].split(b"\r\n")
+    first = lines[0]
     method, target, path, minor = _request_lines.get(first) or _request_line(first)
     if end > HEAD_LIMIT:
         raise HeadTooLargeError(f"the head is larger than {HEAD_LIMIT} bytes")
@@ -159,10 +160,12 @@ def _request_line(line: bytes) -> tuple[str, str, str, int]:
 
 
 def _headers(lines: list[bytes]) -> dict[str, str]:
-    if len(lines) > FIELDS_LIMIT:
+    """Read the fields; the first line is the request line."""
+    if len(lines) > FIELDS_LIMIT + 1:
         raise HeadTooLargeError(f"the head has more than {FIELDS_LIMIT} fields")
     headers: dict[str, str] = {}
-    for line in lines:
+    for number in range(1, len(lines)):
+        line = lines[number]
         name, value = _fields.get(line) or _field(line)
         if name in headers:
             if name in _ONCE:
@@ -210,7 +213,7 @@ def _body_length(headers: dict[str, str], minor: int) -> int | None:
         raise UnknownTransferCodingError("the only transfer coding that is read is chunked")
     if length is None:
         return 0
-    if _LENGTH.fullmatch(length) is None:
+    if not (len(length) <= _LENGTH_DIGITS and length.isascii() and length.isdigit()):
         raise MalformedRequestError("Content-Length is no number of bytes")
     return int(length)
 

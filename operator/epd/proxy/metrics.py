@@ -156,9 +156,8 @@ class Metrics:
     def ended(self, route: str, outcome: str, *, seconds: float, received: int, sent: int) -> None:
         """A request is over, `seconds` after its head came; its bodies had as many bytes."""
         self._seconds.observe(seconds, route, outcome)
-        key = (route,)
-        self._received.values[key] += received
-        self._sent.values[key] += sent
+        self._received.add(route, amount=received)
+        self._sent.add(route, amount=sent)
 
     def encode_wanted(self, items: int) -> None:
         """`items` begin to wait for an encoder."""
@@ -257,7 +256,7 @@ class Metrics:
             ("misconfigured", self._misconfigured),
         ):
             sums: Tally[str] = Tally()
-            for labels, value in counts.values.items():
-                sums[labels[-1]] += int(value)
+            for labels, count in counts.counts.items():
+                sums[labels[-1]] += int(count.value)
             totals[name] = dict(sums)
         return totals

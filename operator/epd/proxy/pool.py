@@ -41,9 +41,6 @@ _OF_OUR_OWN: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno
 """Reasons why no connection came about that lie on this side (connect(2), socket(2)): too many descriptors, no memory,
 no port left for another connection to the same engine."""
 
-FIXED_LINES: Final = 4
-"""The request line, `host`, `accept`, and the empty one."""
-
 Connect = Callable[[Callable[[], EngineConnection]], Awaitable[tuple[Any, EngineConnection]]]
 
 
@@ -96,13 +93,26 @@ class HttpTransport:
         stale = None
         if (kept := _take(engine)) is not None:
             begun = time.monotonic()
+            # not by `_ask`: each coroutine on the way costs every request a microsecond
+            answer = kept.ask(head, call.body, size, bodyless=call.method == "HEAD")
             try:
-                return await _ask(kept, call, head, size)
+                await answer.arrived
+            except asyncio.CancelledError:
+                answer.close()
+                raise
             except TransportError as error:
                 if kept.heard or time.monotonic() - begun > STALE_SECONDS:
                     raise
                 stale = error
+            else:
+                return answer
             self._on_reconnect()
+        return await self._send_anew(engine, call, head, size, stale)
+
+    async def _send_anew(
+        self, engine: _Engine, call: Call, head: bytes, size: int, stale: TransportError | None
+    ) -> EngineAnswer:
+        """Send over a new connection, after a kept one had turned out to be `stale`."""
         try:
             connection = await self._connect(engine)
         except TransportError as error:
@@ -263,14 +273,21 @@ def _take(engine: _Engine) -> EngineConnection | None:
 
 def _head(call: Call, fixed: str, size: int) -> bytes:
     """Write the head of a request. Raises ValueError where a value would end its line."""
-    headers: Mapping[str, str] = call.headers
-    length = f"content-length: {size}\r\n" if size or call.method not in _BODYLESS else ""
-    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    text = f"{call.method} {call.path} HTTP/1.1\r\n{fixed}{lines}{length}\r\n"
-    ends = len(headers) + FIXED_LINES + bool(length)
-    if not text.count("\n") == text.count("\r") == ends or "\0" in text or " " in call.path:
+    method, path = call.method, call.path
+    safe = not (" " in path or _ends_line(path) or _ends_line(method))
+    pieces = [method, " ", path, " HTTP/1.1\r\n", fixed]
+    for name, value in call.headers.items():
+        safe = safe and not (_ends_line(value) or _ends_line(name))
+        pieces += (name, ": ", value, "\r\n")
+    if not safe:
         raise ValueError("a header or path has characters that HTTP has no room for")
-    return text.encode("latin-1")
+    pieces.append(f"content-length: {size}\r\n\r\n" if size or method not in _BODYLESS else "\r\n")
+    return "".join(pieces).encode("latin-1")
+
+
+def _ends_line(text: str) -> bool:
+    """Whether a line of a head would not go on behind `text` for every reader."""
+    return "\n" in text or "\r" in text or "\0" in text
 
 
 def _watch_over(sock: socket.socket | None) -> None:

@@ -36,7 +36,12 @@ UNSEEN: Final = frozenset({Cause.REFUSED, Cause.LOCAL})
 
 def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers of an engine's answer that its client gets."""
-    return {name: headers[name] for name in _PASSED_ON if name in headers}
+    passed: dict[str, str] = {}
+    for name in _PASSED_ON:
+        value = headers.get(name)
+        if value is not None:
+            passed[name] = value
+    return passed
 
 
 @dataclass(slots=True, init=False, eq=False)
