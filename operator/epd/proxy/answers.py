@@ -5,11 +5,10 @@ Knows nothing of HTTP; `upstream.py` does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, Protocol
 
 from epd.proxy.course import Signal
-from epd.proxy.transport import Cause, Sink, TakeChunk, TransportError
+from epd.proxy.transport import Answer, Cause, Sink, TakeChunk, TransportError
 
 WAITING_BYTES: Final = 256 * 1024
 """How much of an answer waits in memory for somebody to take it, before the connection is paused: one read's worth."""
@@ -28,7 +27,7 @@ class Carrier(Protocol):
         """Close at once."""
 
 
-class EngineAnswer:
+class EngineAnswer(Answer):
     """An answer over one connection. Its connection calls `push`, then `complete` or `fail`; the rest is `Answer`."""
 
     __slots__ = (
@@ -41,14 +40,12 @@ class EngineAnswer:
         "_sink",
         "_size",
         "arrived",
-        "headers",
-        "status",
         "take_chunk",
     )
 
     def __init__(self, connection: Carrier, arrived: Signal) -> None:
         self.status = 0
-        self.headers: Mapping[str, str] = {}
+        self.headers = {}
         self.arrived = arrived
         """Done when the head is there; fails with TransportError."""
         self._connection: Carrier | None = connection

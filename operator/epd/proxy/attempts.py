@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
+from epd.proxy.arrival import NOBODY, UNSEEN, Arrival, Attempt, Side
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member
-from epd.proxy.prefill import NOBODY, UNSEEN, Arrival, Attempt
 from epd.proxy.rotation import Rotation
 from epd.proxy.stored import RESPONSES_PATH, new_id, stored_as
 from epd.proxy.transport import Cause
@@ -61,18 +61,6 @@ class Outcome:
 
 Renew = Callable[[Member], Awaitable[Arrival]]
 """Makes a request ready for another engine, where what was made for one is of no use to others."""
-
-
-class Side(Protocol):
-    """Makes one attempt: `PrefillSide`, or `Legs` where prefill and decode are engines of their own."""
-
-    async def attempt(
-        self, arrival: Arrival, member: Member, body: bytes | None = None, *, failed_on: frozenset[str] = NOBODY
-    ) -> Attempt:
-        """Have the request answered by `member`, after engines `failed_on` it.
-
-        Raises ProxyError where that says more than an attempt could.
-        """
 
 
 class Attempts:

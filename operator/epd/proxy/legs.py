@@ -12,13 +12,14 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from epd.api.names import Role
+from epd.proxy.arrival import NOBODY, Arrival, Attempt, Side
 from epd.proxy.attempts import ENGINES_AT_RISK
 from epd.proxy.documents import read_unbounded, write, write_exactly
 from epd.proxy.errors import ExhaustedError, InvalidRequestError, UnavailableError
 from epd.proxy.fetching import fetch
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member
-from epd.proxy.prefill import NOBODY, Arrival, Attempt, PrefillSide, passed_on
+from epd.proxy.prefill import PrefillSide, passed_on
 from epd.proxy.requests import CHAT_PATH
 from epd.proxy.rotation import Rotation
 from epd.proxy.routes import TWO_LEGS
@@ -41,7 +42,7 @@ PREFILL_ONLY: Final[Mapping[str, Any]] = MappingProxyType(
 """Has an engine keep the KV cache of a prompt for another (vLLM v1/nixl/pull_scheduler.py; its proxies send it too)."""
 
 
-class Legs:
+class Legs(Side):
     """Makes attempts as `PrefillSide` does, which makes the second leg."""
 
     def __init__(self, *, transport: Transport, decode: PrefillSide, rotation: Rotation, metrics: Metrics) -> None:

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from epd.proxy.answers import EngineAnswer
 from epd.proxy.course import in_task
 from epd.proxy.engine_tls import Complaints
-from epd.proxy.transport import Call, Cause, TransportError
+from epd.proxy.transport import Call, Cause, Transport, TransportError
 from epd.proxy.upstream import EngineConnection
 
 KEEPALIVE_SECONDS: Final = 2.5
@@ -69,7 +69,7 @@ class _Engine:
         self.open = 0
 
 
-class HttpTransport:
+class HttpTransport(Transport):
     """A pool of connections to engines.
 
     `tls` is for addresses with https; why it fails is logged once per engine. `on_reconnect` is called for each call
@@ -91,8 +91,8 @@ class HttpTransport:
         size = len(call.body) if isinstance(call.body, bytes) else sum(map(len, call.body))
         head = _head(call, engine.lines, size)
         stale = None
-        if (kept := _take(engine)) is not None:
-            begun = time.monotonic()
+        begun = time.monotonic()
+        if (kept := _take(engine, begun)) is not None:
             # not by `_ask`: each coroutine on the way costs every request a microsecond
             answer = kept.ask(head, call.body, size, bodyless=call.method == "HEAD")
             try:
@@ -261,24 +261,27 @@ async def _ask(connection: EngineConnection, call: Call, head: bytes, size: int)
     return answer
 
 
-def _take(engine: _Engine) -> EngineConnection | None:
+def _take(engine: _Engine, now: float) -> EngineConnection | None:
     """Take the connection that was used last: the others may then grow old and go."""
     while engine.kept:
         connection = engine.kept.pop()
-        if not connection.closed and time.monotonic() - connection.idle_since < KEEPALIVE_SECONDS:
+        if not connection.closed and now - connection.idle_since < KEEPALIVE_SECONDS:
             return connection
         connection.abort()
     return None
 
 
 def _head(call: Call, fixed: str, size: int) -> bytes:
-    """Write the head of a request. Raises ValueError where a value would end its line."""
+    """Write the head of a request. Raises ValueError where a value or the path would end its line."""
     method, path = call.method, call.path
-    safe = not (" " in path or _ends_line(path) or _ends_line(method))
+    safe = not (" " in path or _ends_line(path))
     pieces = [method, " ", path, " HTTP/1.1\r\n", fixed]
     for name, value in call.headers.items():
         safe = safe and not (_ends_line(value) or _ends_line(name))
-        pieces += (name, ": ", value, "\r\n")
+        pieces.append(name)
+        pieces.append(": ")
+        pieces.append(value)
+        pieces.append("\r\n")
     if not safe:
         raise ValueError("a header or path has characters that HTTP has no room for")
     pieces.append(f"content-length: {size}\r\n\r\n" if size or method not in _BODYLESS else "\r\n")

@@ -9,19 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from epd.proxy.affinity import Sticky
+from epd.proxy.arrival import NOBODY, Arrival, Attempt, Side
 from epd.proxy.course import Signal
 from epd.proxy.pods import Member
-from epd.proxy.record import Trail
-from epd.proxy.requests import ParsedRequest
 from epd.proxy.routing import InFlight
 from epd.proxy.stream import HEAD_LIMIT_BYTES, EventFilter, EventTooLargeError, StreamHead, Verdict
 from epd.proxy.transfers import strip_answer
-from epd.proxy.transport import Answer, Body, Call, Cause, Reply, Sink, TakeChunk, Transport, TransportError
+from epd.proxy.transport import Answer, Call, Cause, Reply, Sink, TakeChunk, Transport, TransportError
 
 EVENT_STREAM: Final = "text/event-stream"
 _PASSED_ON: Final = ("content-type", "content-encoding", "retry-after", "cache-control")
@@ -29,9 +26,6 @@ _PASSED_ON: Final = ("content-type", "content-encoding", "retry-after", "cache-c
 LATE_SECONDS: Final = 0.1
 """A timer is late by milliseconds; by more only where the process has stood still, alone or with its machine. What an
 engine sent meanwhile may not have been read yet, so that was not its silence."""
-NOBODY: Final = frozenset[str]()
-UNSEEN: Final = frozenset({Cause.REFUSED, Cause.LOCAL})
-"""Causes that say that the engine has seen nothing of the request."""
 
 
 def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
@@ -42,84 +36,6 @@ def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
         if value is not None:
             passed[name] = value
     return passed
-
-
-@dataclass(slots=True, init=False, eq=False)
-class Arrival:
-    """A request as it came. `headers` are those that engines may see; times are of the monotonic clock, in seconds.
-
-    `tenant` is whose it is, where API keys are in force; else empty.
-    """
-
-    path: str
-    request: ParsedRequest
-    request_id: str
-    headers: Mapping[str, str]
-    arrived: float
-    deadline: float
-    method: str
-    tenant: str
-    trail: Trail
-    sticky: Sticky | None
-    """What it shares with requests that should meet the same engine."""
-
-    def __init__(
-        self,
-        *,
-        path: str,
-        request: ParsedRequest,
-        request_id: str,
-        headers: Mapping[str, str],
-        arrived: float,
-        deadline: float,
-        method: str = "POST",
-        tenant: str = "",
-        trail: Trail | None = None,
-        sticky: Sticky | None = None,
-    ) -> None:
-        self.path = path
-        self.request = request
-        self.request_id = request_id
-        self.headers = headers
-        self.arrived = arrived
-        self.deadline = deadline
-        self.trail = Trail() if trail is None else trail
-        self.method = method
-        self.tenant = tenant
-        self.sticky = sticky
-
-    @property
-    def key(self) -> str:
-        """The key to choose engines of the prefill side by."""
-        return self.sticky or self.request_id
-
-    @property
-    def client(self) -> str:
-        """Who has its turn among others that wait."""
-        return self.tenant or self.headers.get("authorization", "")
-
-
-@dataclass(slots=True, init=False)
-class Attempt:
-    """How an attempt ended. `cause` is None where the reply counts; else `reply` is what the engine said of it.
-
-    `failed_on` names all engines so far that took the request and failed.
-    """
-
-    cause: Cause | None
-    reply: Reply | None
-    failed_on: frozenset[str]
-
-    def __init__(self, cause: Cause | None, reply: Reply | None, failed_on: frozenset[str] = NOBODY) -> None:
-        self.cause = cause
-        self.reply = reply
-        self.failed_on = failed_on
-
-    def after(self, failed_on: frozenset[str], asked: str) -> Attempt:
-        """The attempt as one of the engine `asked`, after others `failed_on` the request."""
-        if self.cause is not None and self.cause not in UNSEEN:
-            failed_on |= {asked}
-        return replace(self, failed_on=failed_on) if failed_on else self
 
 
 class HeadSink:
@@ -275,7 +191,7 @@ class EngineStream:
         self.fail(TransportError(Cause.TIMEOUT, "the engine was silent or the request took too long"))
 
 
-class PrefillSide:
+class PrefillSide(Side):
     """Makes attempts. `idle_seconds` bounds the silence between two chunks of a stream, once it has begun."""
 
     def __init__(self, *, transport: Transport, load: InFlight, idle_seconds: float) -> None:
@@ -284,7 +200,7 @@ class PrefillSide:
         self._idle_seconds = idle_seconds
 
     async def attempt(
-        self, arrival: Arrival, member: Member, body: Body | None = None, *, failed_on: frozenset[str] = NOBODY
+        self, arrival: Arrival, member: Member, body: bytes | None = None, *, failed_on: frozenset[str] = NOBODY
     ) -> Attempt:
         """Send the request to `member`, with `body` if given. Never raises for what the engine does."""
         call = Call(

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from epd.proxy.arrival import Arrival
 from epd.proxy.connectors import announce
-from epd.proxy.prefill import Arrival
 from epd.proxy.primers import Encoded, EncodeFailure
 from epd.proxy.rewrite import Reported
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from epd.proxy.arrival import Arrival
 from epd.proxy.attempts import Attempts, Outcome
 from epd.proxy.errors import EncoderUnavailableError
 from epd.proxy.pods import Member
-from epd.proxy.prefill import Arrival
 from epd.proxy.primed import Primed
 from epd.proxy.rewrite import without_pixels
 from epd.proxy.rotation import Rotation

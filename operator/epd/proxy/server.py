@@ -19,6 +19,7 @@ from epd.proxy.errors import (
     UnavailableError,
 )
 from epd.proxy.exchange import Exchange
+from epd.proxy.handler import Handler
 from epd.proxy.head import Head
 from epd.proxy.metrics import Metrics
 from epd.proxy.routes import ANTHROPIC
@@ -60,7 +61,7 @@ class RequestIds:
         return self._begin + _LAST_DIGITS[last]
 
 
-class DataPort:
+class DataPort(Handler):
     """Stands behind the clients' connections.
 
     `tenancy` is there where requests need API keys. `draining` makes answers close them; `idle` is set while no request

@@ -22,7 +22,7 @@ PROPAGATOR: Final = TraceContextTextMapPropagator()
 _STORED: Final = re.compile(r"(?<=^/v1/responses/)[^/]+")
 
 
-class TracedTransport:
+class TracedTransport(Transport):
     """Sends calls over `transport`, each in a span of the engine's role."""
 
     def __init__(self, transport: Transport, members: Members, tracer: Tracer) -> None:
@@ -64,7 +64,7 @@ class TracedTransport:
         return self._by_address.get(address)
 
 
-class TracedAnswer:
+class TracedAnswer(Answer):
     """An answer whose span ends with it."""
 
     def __init__(self, answer: Answer, span: Span) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from epd.proxy.arrival import Arrival
 from epd.proxy.bodies import Share
 from epd.proxy.errors import (
     BodyTooLargeError,
@@ -18,9 +19,9 @@ from epd.proxy.errors import (
     SuspendedError,
     UnsupportedEncodingError,
 )
+from epd.proxy.handler import Turn
 from epd.proxy.head import Head
 from epd.proxy.intake import Intake
-from epd.proxy.prefill import Arrival
 from epd.proxy.record import Record, Trail, outcome_of
 from epd.proxy.requests import ParsedRequest
 from epd.proxy.routes import Handling, Match, find
@@ -45,12 +46,12 @@ UNWANTED_LIMIT: Final = 64 << 10
 _HEALTH: Final = Handling.HEALTH
 
 
-class RequestTurn:
+class RequestTurn(Turn):
     """One request, from its head to the end of its reply."""
 
     __slots__ = (
         *("_arrived", "_code", "_entered", "_forwarded", "_intake", "_match", "_port", "_preflight", "_received"),
-        *("_reply", "_request_id", "_share", "_span", "_trail", "deadline", "head", "tenant"),
+        *("_reply", "_request_id", "_share", "_span", "_trail", "tenant"),
     )
 
     def __init__(self, port: DataPort, head: Head) -> None:

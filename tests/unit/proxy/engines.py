@@ -6,21 +6,20 @@ import asyncio
 import json
 import time
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from epd.api.names import Role
+from epd.proxy.arrival import Arrival
 from epd.proxy.connectors import Connector
 from epd.proxy.exchange import Exchange
 from epd.proxy.media import MediaPolicy
 from epd.proxy.metrics import Metrics
 from epd.proxy.pods import Member, Members
-from epd.proxy.prefill import Arrival
 from epd.proxy.requests import CHAT_PATH, parse_chat
 from epd.proxy.routing import InFlight
 from epd.proxy.settings import EncoderFailurePolicy, Limits
-from epd.proxy.transport import Body, Call, Cause, Sink, TransportError
+from epd.proxy.transport import Answer, Body, Call, Cause, Sink, Transport, TransportError
 
 STREAM = {"content-type": "text/event-stream"}
 JSON = {"content-type": "application/json"}
@@ -46,11 +45,11 @@ class Collected:
 
 
 @dataclass
-class Scripted:
+class Scripted(Answer):
     """One answer. A `TransportError` among `chunks` is raised there; None waits for ever."""
 
     status: int = 200
-    headers: Mapping[str, str] = field(default_factory=lambda: JSON)
+    headers: dict[str, str] = field(default_factory=lambda: JSON)
     chunks: list[bytes | TransportError | None] = field(default_factory=list)
     closed: int = 0
     paused: bool = False
@@ -122,7 +121,7 @@ HANG = asyncio.Event  # a script entry: the engine takes the call and never answ
 
 
 @dataclass
-class Engines:
+class Engines(Transport):
     """Answers calls by member name: the next of its script, else the usual answer of its role."""
 
     scripts: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))

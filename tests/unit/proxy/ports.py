@@ -52,7 +52,7 @@ def port(
         rewrites=False,
         policy=EncoderFailurePolicy.FALLBACK,
         limits=limits,
-        transport=Transport,  # type: ignore[arg-type] # never used
+        transport=Transport(),  # never used
         members=Members(),
         load=InFlight(),
         metrics=metrics,

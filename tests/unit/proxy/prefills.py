@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from epd.proxy import prefill
-from epd.proxy.prefill import Attempt, EngineStream, PrefillSide
+from epd.proxy.arrival import Attempt
+from epd.proxy.prefill import EngineStream, PrefillSide
 from epd.proxy.stream import StreamHead
 from epd.proxy.transport import Answer, Cause
 from unit.proxy.engines import Bench, arrival, member

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from epd.proxy.arrival import Arrival
 from epd.proxy.connectors import SHARING, Connector
 from epd.proxy.encoding import PRIMERS_AT_ONCE, Encoding
 from epd.proxy.health import Health
 from epd.proxy.hints import Hints
-from epd.proxy.prefill import Arrival
 from epd.proxy.primers import Encoded, EncodeFailure, EncodeOrder
 from epd.proxy.rotation import Rotation
 from unit.proxy.engines import Bench, asking, member

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from epd.proxy.errors import ProxyError
+from epd.proxy.handler import Handler, Turn
 from epd.proxy.head import Head
 from epd.proxy.inbound import Connection
 from epd.proxy.transport import Reply
@@ -22,7 +23,7 @@ async def answers_ok(turn: RecordedTurn) -> Reply:
 
 
 @dataclass(eq=False)
-class Recorder:
+class Recorder(Handler):
     """`turns` has every request that was begun; `begins` and `answers` decide what becomes of them."""
 
     answers: Callable[[RecordedTurn], Awaitable[Reply]] = answers_ok
@@ -48,7 +49,7 @@ class Recorder:
 
 
 @dataclass(eq=False)
-class RecordedTurn:
+class RecordedTurn(Turn):
     head: Head
     recorder: Recorder
     deadline: float

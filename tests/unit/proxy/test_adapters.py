@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from epd.proxy.adapters import NO_ROUTE, UNKNOWN_MODEL, Complaint, read_models
+from epd.proxy.arrival import Arrival
 from epd.proxy.connectors import Connector
-from epd.proxy.prefill import Arrival
 from epd.proxy.requests import MODELS_PATH
 from epd.proxy.settings import EncoderFailurePolicy
 from epd.proxy.transport import Call, Cause

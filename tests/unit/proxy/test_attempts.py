@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from epd.api.names import Role
+from epd.proxy.arrival import Attempt
 from epd.proxy.attempts import Attempts, Outcome
 from epd.proxy.health import Health
-from epd.proxy.prefill import Attempt, PrefillSide
+from epd.proxy.prefill import PrefillSide
 from epd.proxy.rotation import Rotation
 from epd.proxy.transport import Cause, Reply
 from unit.proxy.engines import HANG, Bench, arrival, bench, broken, document, member, until_called

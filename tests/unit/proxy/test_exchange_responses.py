@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from epd.proxy.arrival import Arrival
 from epd.proxy.connectors import Connector
 from epd.proxy.errors import InvalidRequestError, OverloadedError
-from epd.proxy.prefill import Arrival
 from epd.proxy.settings import Limits
 from epd.proxy.stored import RESPONSES_PATH, made_by, new_id
 from unit.proxy.engines import arrival, bench, settle

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from epd.proxy.arrival import Arrival
 from epd.proxy.errors import UnavailableError
 from epd.proxy.health import State
 from epd.proxy.legs import PREFILL_ONLY
-from epd.proxy.prefill import Arrival
 from epd.proxy.requests import parse_chat
 from epd.proxy.settings import Limits
 from epd.proxy.transport import Cause

@@ -11,14 +11,14 @@ from opentelemetry.trace import StatusCode
 from epd.api.names import Role
 from epd.proxy.pods import Member, Members
 from epd.proxy.traced_calls import TracedTransport
-from epd.proxy.transport import Answer, Call, Cause, TransportError
+from epd.proxy.transport import Answer, Call, Cause, Transport, TransportError
 from unit.proxy.engines import Collected, Scripted, document, streamed
 
 PARENT = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "x-request-id": "r1"}
 ENGINE = Member(name="pd0", role=Role.PREFILL_DECODE, pairing="p", address="http://a", ready=True, model_version="v1")
 
 
-class Once:
+class Once(Transport):
     """Answers each call the same way. `calls` has what was sent."""
 
     def __init__(self, answer: Scripted | BaseException) -> None:
