@@ -28,7 +28,8 @@ When there are as many, all are forgotten."""
 _KNOWN_LENGTH: Final = 128
 """Characters of the longest value of them: of names of pods and of media types."""
 _OWN: Final = frozenset({"x-request-id", "x-epd-items"})
-"""Names of fields that each reply has a value of its own for."""
+"""Fields of which each reply has a value of its own, and whose signs were looked at where they come from (`server.py`,
+`primed.py`)."""
 _lines: Final[dict[tuple[str, str], str]] = {}
 
 
@@ -36,7 +37,10 @@ def reply_head(status: int, headers: Mapping[str, str], *, length: int | None, c
     """Write the head of a reply whose body has `length` bytes, or comes in chunks, or ends with the connection."""
     parts = [_STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n"]
     for name, value in headers.items():
-        parts.append(_lines.get((name, value)) or _line(name, value))
+        if name in _OWN:
+            parts.append(f"{name}: {value}\r\n")
+        else:
+            parts.append(_lines.get((name, value)) or _line(name, value))
     if chunked:
         parts.append("transfer-encoding: chunked\r\n")
     elif length is not None and status not in _NO_CONTENT:
@@ -65,7 +69,7 @@ def _line(name: str, value: str) -> str:
         # engines name identifiers, and those stand in headers: no CR LF of theirs may begin a field of its own
         value = quote(value, safe=_PRINTABLE, errors="replace")
     line = f"{name}: {value}\r\n"
-    if name not in _OWN and len(value) <= _KNOWN_LENGTH:
+    if len(value) <= _KNOWN_LENGTH:
         if len(_lines) >= _KNOWN_LINES:
             _lines.clear()
         _lines[name, value] = line

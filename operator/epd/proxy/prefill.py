@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -28,7 +28,7 @@ LATE_SECONDS: Final = 0.1
 engine sent meanwhile may not have been read yet, so that was not its silence."""
 
 
-def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
+def passed_on(headers: dict[str, str]) -> dict[str, str]:
     """The headers of an engine's answer that its client gets."""
     passed: dict[str, str] = {}
     for name in _PASSED_ON:
@@ -210,7 +210,6 @@ class PrefillSide(Side):
             headers={**arrival.headers, "content-type": "application/json", "x-request-id": arrival.request_id},
             body=arrival.request.body if body is None else body,
         )
-        leave = partial(self._load.end, member.name)
         self._load.begin(member.name)
         answer = None
         streams = False
@@ -218,7 +217,7 @@ class PrefillSide(Side):
             answer = await self._transport.send(call)
             headers = passed_on(answer.headers)
             if answer.status < 400 and headers.get("content-type", "").startswith(EVENT_STREAM):
-                attempt = await self._receive_stream(arrival, answer, headers, leave)
+                attempt = await self._receive_stream(arrival, member, answer, headers)
                 streams = attempt.reply is not None and attempt.reply.stream is not None
             else:
                 reply = Reply(status=answer.status, headers=headers, body=strip_answer(await answer.read()))
@@ -229,11 +228,11 @@ class PrefillSide(Side):
             if not streams:
                 if answer is not None:
                     answer.close()
-                leave()
+                self._load.end(member.name)
         return attempt if attempt.cause is None and not failed_on else attempt.after(failed_on, member.name)
 
     async def _receive_stream(
-        self, arrival: Arrival, answer: Answer, headers: dict[str, str], leave: Callable[[], None]
+        self, arrival: Arrival, member: Member, answer: Answer, headers: dict[str, str]
     ) -> Attempt:
         """Wait for what shows how the attempt ends: its content, or an error."""
         head = await HeadSink(answer).decided()
@@ -243,6 +242,10 @@ class PrefillSide(Side):
             refusal = {"content-type": "application/json"}
             return Attempt(cause, Reply(status=head.error_status, headers=refusal, body=head.error_body))
         stream = EngineStream(
-            answer=answer, head=head, deadline=arrival.deadline, idle_seconds=self._idle_seconds, on_over=leave
+            answer=answer,
+            head=head,
+            deadline=arrival.deadline,
+            idle_seconds=self._idle_seconds,
+            on_over=partial(self._load.end, member.name),
         )
         return Attempt(None, Reply(status=answer.status, headers=headers, stream=stream))

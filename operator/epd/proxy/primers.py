@@ -62,7 +62,7 @@ class EncodeFailure:
 
     reason: str
     status: int | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
 
 

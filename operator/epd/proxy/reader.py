@@ -11,6 +11,7 @@ from epd.proxy.chunked import ChunkedBody
 from epd.proxy.head import END, Head, check_part, parse_head
 
 _BLANK: Final = b"\r\n"
+_CR: Final = _BLANK[0]
 
 
 class Requests(Protocol):
@@ -52,7 +53,7 @@ class RequestReader:
 
     def _head(self, data: bytes, at: int) -> int:
         end = data.find(END, at)
-        if data.startswith(_BLANK, at) and not self._blank:
+        if data[at] == _CR and data.startswith(_BLANK, at) and not self._blank:
             # RFC 9112 section 2.2: one empty line before a request is ignored
             self._blank = True
             self._scanned = 0

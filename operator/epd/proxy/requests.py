@@ -28,7 +28,7 @@ MODELS_PATH: Final = "/v1/models"
 
 GivenBody = bytes | bytearray | LiftedBody
 
-STRIPPED_FIELDS: Final = (*TRANSFER_FIELDS, "request_id")
+STRIPPED_FIELDS: Final = frozenset({*TRANSFER_FIELDS, "request_id"})
 """Fields of the body that no client may set. A request id is the key of a stored response (vLLM
 entrypoints/openai/responses/serving.py); elsewhere the header that the proxy sets goes before it."""
 
@@ -313,8 +313,9 @@ def _strip(document: dict[str, Any]) -> None:
     for name in document:
         if name.endswith("_embeds"):
             raise InvalidRequestError(f"{name} is not accepted", param=name)
-    for name in STRIPPED_FIELDS:
-        document.pop(name, None)
+    if not STRIPPED_FIELDS.isdisjoint(document):
+        for name in STRIPPED_FIELDS:
+            document.pop(name, None)
     # vLLM copies vllm_xargs into the same dict that it reads the transfer fields from (SamplingParams.extra_args)
     extra = document.get("vllm_xargs")
     if isinstance(extra, dict):
