@@ -123,12 +123,9 @@ def _parts(epd: EPDDeployment, facts: Facts, observed: Observed) -> dict[Conditi
 
 def _available(epd: EPDDeployment, facts: Facts, observed: Observed) -> Finding:
     answering = [role for role, _ in facts.roles if role in _ANSWERING]
+    up = [pod for role in answering for pod in observed.pods_of(role) if pods.ready(pod)]
     # While the engines' certificate goes, those of before speak TLS, and the proxies of now don't.
-    engines = any(
-        pods.ready(pod) and (epd.spec.engine.tls is not None or not pods.has_port(pod, names.ENGINE_TLS_PORT_NAME))
-        for role in answering
-        for pod in observed.pods_of(role)
-    )
+    engines = any(epd.spec.engine.tls is not None or not pods.has_port(pod, names.ENGINE_TLS_PORT_NAME) for pod in up)
     # While a certificate comes or goes, proxies of before are ready and speak what the URL no longer says.
     proxies = any(
         pods.ready(pod) and pods.has_port(pod, epd.spec.proxy.scheme)
@@ -138,7 +135,8 @@ def _available(epd: EPDDeployment, facts: Facts, observed: Observed) -> Finding:
         return Finding.true(Reason.SERVING, f"requests are answered at {facts.url}")
     if epd.spec.suspend:
         return Finding.false(Reason.SUSPENDED, "spec.suspend is true: the proxy answers 503")
-    missing = " and ".join(part for part, up in (("proxy", proxies), ("/".join(answering), engines)) if not up)
+    answerers = "/".join(answering) + (" that speaks plain HTTP" if up and not engines else "")
+    missing = " and ".join(part for part, there in (("proxy", proxies), (answerers, engines)) if not there)
     return Finding.false(Reason.NOT_SERVING, f"no ready pod of {missing}")
 
 

@@ -87,17 +87,23 @@ def test_no_field_of_the_proxy_says_how_it_rolls() -> None:
     assert said.message.endswith("Make room on a node, or lower spec.proxy.resources.requests.")
 
 
+SERVES = ("True", "requests are answered at http://qwen.ai.svc")
+PLAIN_ABSENT = ("False", "no ready pod of prefill-decode that speaks plain HTTP")
+
+
 @pytest.mark.parametrize(
     ("speaks", "tls", "available"),
-    [("http", True, "True"), ("https", True, "True"), ("https", False, "False"), ("http", False, "True")],
+    [("http", True, SERVES), ("https", True, SERVES), ("http", False, SERVES), ("https", False, PLAIN_ABSENT)],
 )
-def test_engines_that_the_proxy_cannot_talk_to_answer_nobody(speaks: str, tls: bool, available: str) -> None:
+def test_engines_that_the_proxy_cannot_talk_to_answer_nobody(
+    speaks: str, tls: bool, available: tuple[str, str]
+) -> None:
     port = {"spec": {"containers": [{"name": "engine", "ports": [{"name": speaks, "containerPort": 8000}]}]}}
     given = {"engine": {"image": "vllm:v0.33.0"} | ({"tls": {"secretName": "engines"}} if tls else {})}
 
     status = shown(pods=(PROXY, ENCODER, ANSWERER | port), **given)
 
-    assert [c.status for c in status.conditions if c.type == "Available"] == [available]
+    assert [(c.status, c.message) for c in status.conditions if c.type == "Available"] == [available]
 
 
 def summary(status: Any) -> dict[str, str]:
