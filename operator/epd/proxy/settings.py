@@ -218,4 +218,6 @@ def _server(url: str) -> tuple[str, str]:
         raise ValueError(
             f"{url!r} is no base URL such as http://127.0.0.1:8000, https://engine:8000 or unix:/run/engine"
         )
-    return parts.netloc.rpartition("@")[2], url
+    # engines are sent no user and no password, and pages, spans and logs show addresses
+    host = parts.netloc.rpartition("@")[2]
+    return host, f"{parts.scheme}://{host}"

@@ -67,6 +67,7 @@ def test_servers() -> None:
         Member(name=name, role=Role.ENCODE, pairing="static", address=f"http://{name}", ready=False)
         for name in ("a:1", "b:2")
     )
+    assert parse_servers("http://user:secret@a:1", role=Role.ENCODE) == parse_servers("http://a:1", role=Role.ENCODE)
     both = parse_servers("https://a:1,unix:/run/a.sock,unix:///run/b.sock", role=Role.ENCODE)
     assert [(member.name, member.address) for member in both] == [
         ("a:1", "https://a:1"),
