@@ -11,6 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from epd.proxy.errors import OverloadedError, ProxyError, UnavailableError
@@ -23,7 +24,7 @@ LOOK_SECONDS: Final = 0.1
 """How often those who wait look for room that no end of a request tells of: at an engine that is no longer ejected. A
 tenth of the shortest ejection; of a full queue it takes a millisecond."""
 _PART: Final = "\0"
-"""Stands between a client and the engine that its requests wait for; no client's name has it."""
+"""Stands between a client and the engine or pairing that its requests wait for; no client's name has it."""
 
 Choose = Callable[[bool], Member | None]
 """Chooses an engine: if True is given, only one that has room."""
@@ -31,8 +32,12 @@ Choose = Callable[[bool], Member | None]
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """A request that waits. `placed` gets its engine, where a place is kept for it, or None if there is no engine."""
+    """A request that waits. `placed` gets its engine, where a place is kept for it, or None if there is no engine.
 
+    `number` grows from one to the next.
+    """
+
+    number: int
     choose: Choose
     placed: asyncio.Future[Member | None]
 
@@ -50,7 +55,8 @@ class Admission:
         self._seconds = seconds
         self._metrics = metrics
         self._queues: dict[str, deque[_Waiter]] = {}
-        """By client. Whose turn it is comes first."""
+        """By client, and by what its requests can wait for alone. Whose turn it is comes first."""
+        self._numbers = count()
         self.waiting = 0
         self._look_timer: asyncio.TimerHandle | None = None
         rotation.members.on_change(self._look_again)
@@ -60,15 +66,17 @@ class Admission:
         if self.waiting >= self._limit and self._last_of_most(client) is None:
             raise self._full()
 
-    async def wait(self, client: str, choose: Choose, trail: Trail) -> Member | None:
+    async def wait(self, client: str, choose: Choose, trail: Trail, *, only: str = "") -> Member | None:
         """Wait for an engine that has room; None if there is no engine at all any more. `trail` tells of the wait.
 
-        The request has to be counted as in flight there before anything is awaited. Raises OverloadedError, and
-        UnavailableError if it took too long.
+        `only` names the engine or pairing that `choose` is confined to: what may go to any engine must not stand behind
+        what waits for one. The request has to be counted as in flight there before anything is awaited. Raises
+        OverloadedError, and UnavailableError if it took too long.
         """
         self._make_room(client)
-        waiter = _Waiter(choose, asyncio.get_running_loop().create_future())
-        self._queues.setdefault(client, deque()).append(waiter)
+        waiter = _Waiter(next(self._numbers), choose, asyncio.get_running_loop().create_future())
+        name = f"{client}{_PART}{only}" if only else client
+        self._queues.setdefault(name, deque()).append(waiter)
         self.waiting += 1
         self._load.on_end = self._let_in
         self._look_later()
@@ -77,7 +85,7 @@ class Admission:
         try:
             member = await waiter.placed
         except BaseException as error:
-            self._leave(client, waiter)
+            self._leave(name, waiter)
             if isinstance(error, ProxyError):
                 code = error.error_code
             raise
@@ -99,18 +107,17 @@ class Admission:
 
         if self._rotation.has_room(engine):
             return engine
-        # in a queue of its own: what may go to any engine must not stand behind what waits for one
-        return await self.wait(f"{client}{_PART}{engine.name}", choose, trail)
+        return await self.wait(client, choose, trail, only=engine.name)
 
-    def _leave(self, client: str, waiter: _Waiter) -> None:
+    def _leave(self, name: str, waiter: _Waiter) -> None:
         placed = waiter.placed
         if placed.done() and not placed.cancelled() and placed.exception() is None:
             # it was let in at the same moment: the place is the next one's
             if (member := placed.result()) is not None:
                 self._load.give_up(member.name)
             return
-        if waiter in self._queues.get(client, ()):
-            self._take_out(client, waiter)
+        if waiter in self._queues.get(name, ()):
+            self._take_out(name, waiter)
 
     def _make_room(self, client: str) -> None:
         """Have room for one more of `client`. Raises OverloadedError.
@@ -142,14 +149,14 @@ class Admission:
             f"every engine has as many requests as it may have, and {self._limit} wait already", code="queue_full"
         )
 
-    def _take_out(self, client: str, waiter: _Waiter) -> None:
-        self._queues[client].remove(waiter)
-        self._forget_empty(client)
+    def _take_out(self, name: str, waiter: _Waiter) -> None:
+        self._queues[name].remove(waiter)
+        self._forget_empty(name)
 
-    def _forget_empty(self, client: str) -> None:
+    def _forget_empty(self, name: str) -> None:
         self.waiting -= 1
-        if not self._queues[client]:
-            del self._queues[client]
+        if not self._queues[name]:
+            del self._queues[name]
         if not self.waiting:
             self._load.on_end = None
             if self._look_timer is not None:
@@ -157,35 +164,34 @@ class Admission:
                 self._look_timer = None
 
     def _let_in(self) -> bool:
-        """Let in the next one that there is room for; of each client the one that came first may be."""
-        for client, queue in self._queues.items():
+        """Let in the next one that there is room for; of each queue the one that came first may be."""
+        for name, queue in self._queues.items():
             waiter = _first(queue)
             member = waiter.choose(True) if waiter else None
             if waiter is not None and member is not None:
                 self._load.begin(member.name)
                 # the place may be a trial's, of which there is one
                 self._rotation.health.sent(member.name)
-                self._place(client, waiter, member)
+                self._place(name, waiter, member)
                 return True
         return False
 
-    def _place(self, client: str, waiter: _Waiter, member: Member) -> None:
-        self._queues[client].remove(waiter)
-        # behind all others from now on, in all queues that it has, the one that had its turn last of them
-        owner = _owner(client)
-        for name in [*(name for name in self._queues if name != client and _owner(name) == owner), client]:
+    def _place(self, name: str, waiter: _Waiter, member: Member) -> None:
+        self._take_out(name, waiter)
+        # the client comes behind all others from now on, with its own requests in the order in which they came
+        owner = _owner(name)
+        own = [name for name in self._queues if _owner(name) == owner]
+        for name in sorted(own, key=lambda name: self._queues[name][0].number):
             self._queues[name] = self._queues.pop(name)
-        self._forget_empty(client)
         waiter.placed.set_result(member)
 
     def _look_again(self) -> None:
         """Engines came or went: let in what there is room for now, and send away what has no engine left."""
         self._let_all_in()
-        for client, queue in list(self._queues.items()):
+        for name, queue in list(self._queues.items()):
             for waiter in list(queue):
-                # in any place of the queue: those before it may wait for other engines
                 if not waiter.placed.done() and waiter.choose(False) is None:
-                    self._take_out(client, waiter)
+                    self._take_out(name, waiter)
                     waiter.placed.set_result(None)
 
     def _let_all_in(self) -> None:

@@ -18,11 +18,7 @@ from epd.proxy.connectors import SHARING, Connector
 from epd.proxy.course import in_task
 from epd.proxy.demand import Demand, Held
 from epd.proxy.encoding import Encoding
-from epd.proxy.errors import (
-    EncoderUnavailableError,
-    ExhaustedError,
-    UnavailableError,
-)
+from epd.proxy.errors import EncoderUnavailableError, ExhaustedError, UnavailableError
 from epd.proxy.health import Health
 from epd.proxy.hints import Hints
 from epd.proxy.legs import Legs
@@ -199,12 +195,14 @@ class Exchange:
 
     async def _choose(self, key: str, client: str, pairing: str | None, trail: Trail) -> Member | None:
         """Choose an engine of the prefill side that has room, after a while in the queue if need be."""
-        member = self._rotation.prefill(key, pairing=pairing, bounded=True)
-        if member is not None or self._rotation.prefill(key, pairing=pairing) is None:
+
+        def choose(bounded: bool) -> Member | None:
+            return self._rotation.prefill(key, pairing=pairing, bounded=bounded)
+
+        member = choose(True)
+        if member is not None or choose(False) is None:
             return member
-        return await self.admission.wait(
-            client, lambda bounded: self._rotation.prefill(key, pairing=pairing, bounded=bounded), trail
-        )
+        return await self.admission.wait(client, choose, trail, only=pairing or "")
 
     async def _room_at(self, maker: Member, arrival: Arrival) -> Member:
         """Wait until the engine that made the response that is continued has room. Raises ProxyError."""

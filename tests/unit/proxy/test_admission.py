@@ -35,7 +35,10 @@ class Queue:
 
     async def _request(self, request: str, client: str, pairing: str | None) -> None:
         engine = await self.admission.wait(
-            client, lambda bounded: self.rotation.prefill(request, pairing=pairing, bounded=bounded), self.trail
+            client,
+            lambda bounded: self.rotation.prefill(request, pairing=pairing, bounded=bounded),
+            self.trail,
+            only=pairing or "",
         )
         if engine is not None:
             self.load.begin(engine.name)
@@ -111,6 +114,35 @@ async def test_who_can_not_use_a_place_lets_others_by() -> None:
     assert (q.let_in, q.admission.waiting) == (["b@d9"], 1)
 
 
+async def test_what_waits_for_one_pairing_does_not_hold_up_its_own_client() -> None:
+    q = Queue(member("d0"), member("d9", "q"))
+    q.load.begin("d0")
+    q.load.begin("d9")
+    for request, pairing in (("a", "p"), ("b", None), ("c", "q"), ("d", "p"), ("e", None)):
+        q.arrive(request, "one client", pairing)
+    await settle()
+    for _ in range(3):
+        q.load.end("d9")
+        await settle()
+    assert q.let_in == ["b@d9", "c@d9", "e@d9"]
+    for _ in range(2):
+        q.load.end("d0")
+        await settle()
+    assert (q.let_in[3:], q.admission._queues) == (["a@d0", "d@d0"], {})
+
+
+async def test_one_clients_requests_are_let_in_as_they_came() -> None:
+    q = Queue(member("d0"))
+    q.load.begin("d0")
+    for request, pairing in (("a", None), ("b", "p"), ("c", None), ("d", "p"), ("e", "p"), ("f", None)):
+        q.arrive(request, "one client", pairing)
+    await settle()
+    for _ in range(6):
+        q.load.end("d0")
+        await settle()
+    assert q.let_in == [f"{request}@d0" for request in "abcdef"]
+
+
 async def test_new_engines_are_used_at_once() -> None:
     q = Queue(member("d0"))
     q.load.begin("d0")
@@ -119,7 +151,8 @@ async def test_new_engines_are_used_at_once() -> None:
     await settle()
     q.members.replace([member("d0"), member("d1"), member("d2")])
     await settle()
-    assert (sorted(q.let_in), q.admission.waiting) == (["a@d1", "b@d2"], 1) or q.let_in == ["a@d2", "b@d1"]
+    assert sorted(one.partition("@")[2] for one in q.let_in) == ["d1", "d2"]
+    assert ([one[0] for one in q.let_in], q.admission.waiting) == (["a", "b"], 1)
 
 
 async def test_who_has_no_engine_left_is_told() -> None:
