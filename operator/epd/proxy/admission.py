@@ -180,9 +180,9 @@ class Admission:
         self._take_out(name, waiter)
         # the client comes behind all others from now on, with its own requests in the order in which they came
         owner = _owner(name)
-        own = [name for name in self._queues if _owner(name) == owner]
-        for name in sorted(own, key=lambda name: self._queues[name][0].number):
-            self._queues[name] = self._queues.pop(name)
+        own = [other for other in self._queues if _owner(other) == owner]
+        for other in sorted(own, key=lambda each: self._queues[each][0].number):
+            self._queues[other] = self._queues.pop(other)
         waiter.placed.set_result(member)
 
     def _look_again(self) -> None:
