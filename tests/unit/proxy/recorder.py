@@ -48,18 +48,18 @@ class Recorder(Handler):
         return [turn for turn in self.turns if turn.answering]
 
 
-@dataclass(eq=False)
 class RecordedTurn(Turn):
-    head: Head
-    recorder: Recorder
-    deadline: float
-    body: bytes = b""
-    answering: bool = False
-    cancelled: bool = False
-    ends: list[bool] = field(default_factory=list)
-    """`left` of each call of `end`, of which there must be one."""
-    broken: bool | None = None
-    streamed: int | None = None
+    def __init__(self, head: Head, recorder: Recorder, deadline: float) -> None:
+        self.head = head
+        self.recorder = recorder
+        self.deadline = deadline
+        self.body = b""
+        self.answering = False
+        self.cancelled = False
+        self.ends: list[bool] = []
+        """`left` of each call of `end`, of which there must be one."""
+        self.broken: bool | None = None
+        self.streamed: int | None = None
 
     def begin(self) -> None:
         self.recorder.begins(self)
