@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import gates
@@ -63,12 +63,13 @@ def load(rack: Rack, scenario: Scenario, instance: Instance) -> dict[str, float]
     command += ["-engines", engines, *scenario.arguments()]
     if scenario.compared:
         command += ["-against", rack.engines["pd"].address]
-    done = subprocess.run(
-        ["setpriv", "--pdeathsig", "KILL", "taskset", "-c", str(cpus()[1]), *command],
-        capture_output=True,
-        text=True,
-        timeout=scenario.seconds + MARGIN_SECONDS,
-    )
+    with rack.awake() if scenario.compared else nullcontext():
+        done = subprocess.run(
+            ["setpriv", "--pdeathsig", "KILL", "taskset", "-c", str(cpus()[1]), *command],
+            capture_output=True,
+            text=True,
+            timeout=scenario.seconds + MARGIN_SECONDS,
+        )
     if done.returncode:
         raise SystemExit(f"the loader failed: {done.stderr[-500:]}")
     said = json.loads(done.stdout)

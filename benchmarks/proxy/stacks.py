@@ -10,8 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -108,6 +108,20 @@ class Rack:
     engines: dict[str, Instance] = field(default_factory=dict)
     instances: dict[str, Instance] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """Keep both CPUs from falling asleep, by loops that give way to everything else (SCHED_IDLE).
+
+        A virtual CPU that sleeps takes some 100 us to wake, at every hop, which says nothing of who is woken.
+        """
+        loop = ["chrt", "--idle", "0", "sh", "-c", "while :; do :; done"]
+        loops = [self.processes.start(f"awake-{cpu}", cpu, loop) for cpu in sorted(set(cpus()))]
+        try:
+            yield
+        finally:
+            for each in loops:
+                each.end()
 
     def start_engines(self) -> None:
         """Start one engine of each role."""
