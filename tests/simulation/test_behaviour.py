@@ -73,6 +73,19 @@ async def test_paused_children_are_left_alone_and_status_goes_on() -> None:
     assert world.status["observedGeneration"] == world.cluster.all(kinds.EPD)["qwen"]["metadata"]["generation"]
 
 
+@pytest.mark.parametrize(
+    "proxy", [{"timeouts": {"encode": "3m"}}, {"service": {"port": 8080}}, {"service": {"type": "NodePort"}}]
+)
+async def test_of_a_paused_object_the_proxy_differs_too(proxy: dict[str, Any]) -> None:
+    world = await ready()
+    world.set_spec(with_spec(paused=True, proxy=proxy))
+    await world.converge()
+    assert world.condition("Ready") == ("False", "Paused")
+    world.set_spec(with_spec(paused=True))
+    await world.converge()
+    assert world.condition("Ready") == ("True", "AllReady")
+
+
 async def test_words_of_the_api_server_stall_once() -> None:
     world = await ready()
     typo = {"image": SPEC["engine"]["image"], "podTemplate": {"spec": {"tolerationz": []}}}

@@ -21,7 +21,7 @@ from epd.controller.build import Build, ThisBuild
 from epd.controller.dispatch import Dispatcher
 from epd.controller.errors import ClusterError
 from epd.controller.events import Recorder
-from epd.controller.kinds import Manifest
+from epd.controller.kinds import Manifest, kind_of
 from epd.controller.outcome import Outcome
 from epd.controller.reconcile import Reconciler
 from epd.controller.reconcile_claim import ClaimReconciler, Problems
@@ -72,7 +72,7 @@ class NextBuild(ThisBuild):
         """As this build, but for the engines' pod templates."""
         children = super().desired(epd, preflight=preflight)
         for child in children:
-            if names.ANNOTATION_INPUTS in (child["metadata"].get("annotations") or {}):
+            if kind_of(child) == kinds.DEPLOYMENT and names.LABEL_ROLE in child["metadata"]["labels"]:
                 container = child["spec"]["template"]["spec"]["containers"][0]
                 container["env"] = [*container.get("env", []), {"name": "NEXT", "value": "1"}]
         return children

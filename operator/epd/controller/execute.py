@@ -31,16 +31,24 @@ def kept(manifest: Manifest, deployments: Mapping[Role, Manifest], renderings: R
 
 
 def differs(desired: tuple[Manifest, ...], observed: Observed) -> bool:
-    """Whether children of a paused object are visibly not what its spec says: absent, of other inputs, or number."""
+    """Whether children of a paused object visibly differ from its spec: absent, of other inputs, number or port."""
 
     def outdated(manifest: Manifest, live: Manifest) -> bool:
+        if kind_of(manifest) == kinds.SERVICE:
+            return _served(manifest) != _served(live)
         wanted = (manifest["metadata"].get("annotations") or {}).get(names.ANNOTATION_INPUTS)
         held = (live["metadata"].get("annotations") or {}).get(names.ANNOTATION_INPUTS)
         count = manifest.get("spec", {}).get("replicas")
-        return wanted != held or (count is not None and count != live["spec"].get("replicas"))
+        # Proxies that an earlier version made carry no inputs: of these nothing is known.
+        return (held is not None and wanted != held) or (count is not None and count != live["spec"].get("replicas"))
 
     pairs = ((m, observed.child(kind_of(m), name_of(m))) for m in desired)
     return any(live is None or outdated(m, live) for m, live in pairs if kind_of(m) != kinds.JOB)
+
+
+def _served(service: Manifest) -> tuple[str, list[tuple[str, int]]]:
+    spec = service["spec"]
+    return spec["type"], [(port["name"], port["port"]) for port in spec["ports"]]
 
 
 class Executor(write.Writer[Observed]):

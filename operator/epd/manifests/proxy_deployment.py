@@ -13,6 +13,7 @@ from epd.manifests.labels import ANNOTATION_DEFAULT_CONTAINER, component_selecto
 from epd.manifests.merge import merge_pod_template
 from epd.manifests.proxy_flags import ADMIN_PORT, DATA_PORT, proxy_flags
 from epd.manifests.service import port_name
+from epd.topology.inputs import proxy_inputs
 
 _ADMIN_PORT_NAME: Final = "admin"
 _USER: Final = 65532
@@ -106,7 +107,8 @@ def proxy_deployment(epd: EPDDeployment, context: Context) -> Manifest:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": metadata(epd, names.proxy(epd.metadata.name), own_labels),
+        "metadata": metadata(epd, names.proxy(epd.metadata.name), own_labels)
+        | {"annotations": {names.ANNOTATION_INPUTS: proxy_inputs(epd)}},
         "spec": {
             "replicas": epd.spec.proxy.replicas,
             "selector": {"matchLabels": component_selector(epd, names.COMPONENT_PROXY)},

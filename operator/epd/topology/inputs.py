@@ -1,7 +1,8 @@
-"""The hash of the user's inputs that feed one role's pods. Pure, and the same in every version of this operator.
+"""Hashes of the user's inputs that feed one role's pods, or the proxy's. Pure, and the same in every version.
 
-While it is unchanged, the controller applies what an earlier version rendered, so that an upgrade of the operator
-alone restarts no engine. Fields at their default are left out: a field that a later version adds changes no hash.
+While a role's is unchanged, the controller applies what an earlier version of this operator rendered, so that an
+upgrade alone restarts no engine. That of the proxy tells whether a paused object's proxy is as its spec says. Fields at
+their default are left out: a field that a later version adds changes no hash.
 """
 
 from __future__ import annotations
@@ -72,3 +73,28 @@ def role_inputs(epd: EPDDeployment, role: Role) -> str:
         "requestTimeout": _given(spec.proxy.timeouts, include={"request"}) if _drains_by_request(role, spec) else None,
     }
     return digest(inputs, length=_HASH_LENGTH)
+
+
+def proxy_inputs(epd: EPDDeployment) -> str:
+    """Return the hash of the user's inputs of the proxy's pods, in 16 hex digits."""
+    spec = epd.spec
+    inputs = {
+        "name": epd.metadata.name,
+        "spec": _given(spec.proxy, exclude={"replicas", "service"}),
+        "roles": [str(role) for role, _ in roles_of(spec)],
+        "engineTLS": _given(spec.engine, include={"tls"}),
+        "encoderCache": _proxy_cache_inputs(spec),
+        "imagePullSecrets": [secret.name for secret in spec.image_pull_secrets],
+        "platformIds": "runAsUser" not in spec.security_context,
+        "suspend": spec.suspend,
+    }
+    return digest(inputs, length=_HASH_LENGTH)
+
+
+def _proxy_cache_inputs(spec: Spec) -> dict[str, Any] | None:
+    cache = spec.encoder_cache
+    if cache is None:
+        return None
+    managed = cache.connector is ConnectorKind.MANAGED and spec.encode is not None
+    stamps = _given(cache.garbage_collection, include={"min_idle"}) if managed else {}
+    return _given(cache, include={"hash_algorithm"}) | stamps | {"managed": managed}

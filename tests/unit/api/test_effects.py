@@ -15,7 +15,7 @@ from epd.api.types import EPDDeployment
 from epd.manifests import Context
 from epd.manifests.proxy_deployment import proxy_deployment
 from epd.manifests.role_deployment import role_deployment
-from epd.topology.inputs import role_inputs
+from epd.topology.inputs import proxy_inputs, role_inputs
 from epd.topology.model_version import model_version
 from epd.topology.pairing import pairing
 from epd.topology.roles import roles_of
@@ -259,7 +259,18 @@ def test_a_changed_pod_template_is_a_changed_input(path: str) -> None:
                 assert role_inputs(before, role) != role_inputs(after, role)
 
 
+@pytest.mark.parametrize("path", SAMPLES)
+def test_a_changed_proxy_is_a_changed_input(path: str) -> None:
+    """And the other way round: or a paused object would seem to be as its spec says, or not to be."""
+    before = base(path)
+    for value in SAMPLES[path]:
+        after = with_field(path, value)
+        same = keys(before)[Key.PROXY] == keys(after)[Key.PROXY]
+        assert (proxy_inputs(before) == proxy_inputs(after)) is same
+
+
 def test_encoders_come_or_go() -> None:
+    assert proxy_inputs(without()) != proxy_inputs(without("encode"))
     assert differences(without(), without("encode")) == Effect.TOPOLOGY.value.always
 
 
