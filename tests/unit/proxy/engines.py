@@ -48,7 +48,8 @@ class Collected:
 class Scripted(Answer):
     """One answer. A `TransportError` among `chunks` is raised there; None waits for ever."""
 
-    status: int = 200
+    # made anew each time: a default of the class would hide the attribute of the compiled one
+    status: int = field(default_factory=lambda: 200)
     headers: dict[str, str] = field(default_factory=lambda: JSON)
     chunks: list[bytes | TransportError | None] = field(default_factory=list)
     closed: int = 0
