@@ -29,7 +29,8 @@ class Recorder(Handler):
     answers: Callable[[RecordedTurn], Awaitable[Reply]] = answers_ok
     begins: Callable[[RecordedTurn], None] = lambda turn: None
     feeds: Callable[[RecordedTurn], None] = lambda turn: None
-    draining: bool = False
+    # made anew each time: a default of the class would hide the attribute of the compiled one
+    draining: bool = field(default_factory=lambda: False)
     seconds: float = 60
     turns: list[RecordedTurn] = field(default_factory=list)
     refusals: list[ProxyError] = field(default_factory=list)
