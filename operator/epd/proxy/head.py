@@ -102,8 +102,11 @@ def parse_head(data: bytes, end: int) -> Head:
     """
     # without the last line end, which would be an empty line more
     lines = data[: end - 2].split(b"\r\n")
-    first = lines[0]
-    method, target, path, minor = _request_lines.get(first) or _request_line(first)
+    # not `get(...) or ...`: compiled, that would put the tuple together anew
+    request_line = _request_lines.get(lines[0])
+    if request_line is None:
+        request_line = _request_line(lines[0])
+    method, target, path, minor = request_line
     if end > HEAD_LIMIT:
         raise HeadTooLargeError(f"the head is larger than {HEAD_LIMIT} bytes")
     headers = _headers(lines)
@@ -166,7 +169,10 @@ def _headers(lines: list[bytes]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for number in range(1, len(lines)):
         line = lines[number]
-        name, value = _fields.get(line) or _field(line)
+        field = _fields.get(line)
+        if field is None:
+            field = _field(line)
+        name, value = field
         if name in headers:
             if name in _ONCE:
                 raise MalformedRequestError(f"the field {name} is there twice")
