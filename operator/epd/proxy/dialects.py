@@ -262,11 +262,11 @@ def _read_pooling(reading: Reading) -> None:
         for index, element in enumerate(value) if isinstance(value, list) else ():
             # messages, or lists of messages; else texts, token ids, or lists of these
             if isinstance(element, dict):
-                reading.message(element, path=f"{name}[{index}]")
+                reading.message(element, index, path=name)
             elif isinstance(element, list):
                 for n, inner in enumerate(element):
                     if isinstance(inner, (dict, list)):
-                        reading.message(inner, path=f"{name}[{index}][{n}]")
+                        reading.message(inner, n, path=f"{name}[{index}]")
         if isinstance(value, dict):
             raise InvalidRequestError(f"{name} must not be an object", param=name)
 

@@ -125,7 +125,8 @@ class Encoding:
                 mine[key] = item
             else:
                 joined[key] = (item, flight)
-        self._metrics.encoded("hinted", len(known))
+        if known:
+            self._metrics.encoded("hinted", len(known))
         results: list[Result] = [*known.values()]
         results += await self._run(work, mine, [flight for _, flight in joined.values()])
         return results + await self._take_over(work, joined) if joined else results

@@ -23,6 +23,8 @@ SHOWN_BYTES: Final = 4096
 _PRINTABLE: Final = re.compile(r"[ -~]+")
 """What a header may say; what an encoder reports may be any text, and half of a surrogate pair is none at all."""
 _NOTHING_SAID: Final[Mapping[str, Any]] = {}
+_NO_REPORTS: Final[dict[str, Reported]] = {}
+"""Never changed."""
 
 
 @dataclass(slots=True, init=False)
@@ -30,7 +32,7 @@ class Primed:
     """What became of a request's media. Never changed."""
 
     encoders: tuple[str, ...]
-    reported: Mapping[str, Reported]
+    reported: dict[str, Reported]
     announced: Mapping[str, Any]
     failure: EncodeFailure | None
     pushed: tuple[Mapping[str, str], ...]
@@ -38,7 +40,7 @@ class Primed:
     def __init__(
         self,
         encoders: tuple[str, ...] = (),
-        reported: Mapping[str, Reported] = _NOTHING_SAID,
+        reported: dict[str, Reported] = _NO_REPORTS,
         announced: Mapping[str, Any] = _NOTHING_SAID,
         failure: EncodeFailure | None = None,
         pushed: tuple[Mapping[str, str], ...] = (),
@@ -89,17 +91,19 @@ class Primed:
         return headers
 
     def _shown(self) -> list[str]:
-        shown: list[str] = []
+        shown: dict[str, None] = {}
         # each but the first has a comma before it
         room = SHOWN_BYTES + 1
-        for identifier in dict.fromkeys(item.identifier for item in self.reported.values()):
-            if _PRINTABLE.fullmatch(identifier) is None:
+        for key, item in self.reported.items():
+            identifier = item.identifier
+            # nearly all are the key that we gave the item, which has nothing but hex digits
+            if identifier in shown or (identifier != key and _PRINTABLE.fullmatch(identifier) is None):
                 continue
             room -= len(identifier) + 1
             if room < 0 or len(shown) == SHOWN_IDENTIFIERS:
                 break
-            shown.append(identifier)
-        return shown
+            shown[identifier] = None
+        return list(shown)
 
 
 NOTHING: Final = Primed()

@@ -38,7 +38,7 @@ class Encoded:
     """
 
     encoder: str
-    reported: Mapping[str, Reported]
+    reported: dict[str, Reported]
     announced: Mapping[str, Any]
     pushed: tuple[Mapping[str, str], ...]
 
@@ -46,7 +46,7 @@ class Encoded:
         self,
         *,
         encoder: str,
-        reported: Mapping[str, Reported],
+        reported: dict[str, Reported],
         announced: Mapping[str, Any] = _NOTHING_SAID,
         pushed: tuple[Mapping[str, str], ...] = (),
     ) -> None:
@@ -205,7 +205,7 @@ class Primers:
         if pushed is not None and not entries:
             return EncodeFailure(reason=str(Cause.PROTOCOL))
         reports = read_report(answer.body, len(primer.items))
-        reported = {item.key: report for item, report in zip(primer.items, reports, strict=True)}
+        reported = {item.key: reports[place] for place, item in enumerate(primer.items)}
         announced = read_announcement(answer.body) if self._announced else {}
         return Encoded(encoder=primer.encoder.name, reported=reported, announced=announced, pushed=entries)
 

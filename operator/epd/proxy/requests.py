@@ -138,13 +138,14 @@ class ParsedRequest:
         options = digest(HashAlgorithm.BLAKE3, self.result_options)
         return {item.key: f"{item.part_type}/{item.key}/{options}" for item in self.items if item.identifier}
 
-    def body_with(self, parts: Mapping[str, bytes]) -> Body:
+    def body_with(self, parts: dict[str, bytes]) -> Body:
         """Write the body with other parts, as JSON, in the places of items; `parts` has them by the item's key."""
         if not self.parts:
             return self.payloads.splice(self.pieces[0])
         written = [self.pieces[0]]
-        for (key, part), piece in zip(self.parts, self.pieces[1:], strict=True):
-            written += (parts.get(key, part), piece)
+        for place, (key, part) in enumerate(self.parts, 1):
+            written.append(parts.get(key, part))
+            written.append(self.pieces[place])
         return self.payloads.splice(b"".join(written))
 
 
@@ -200,22 +201,22 @@ class Reading:
         if not isinstance(messages, list):
             raise InvalidRequestError(f"{path} must be a list", param=path)
         for index, message in enumerate(messages):
-            self.message(message, path=f"{path}[{index}]")
+            self.message(message, index, path=path)
 
-    def message(self, message: object, *, path: str) -> None:
-        """Read one chat message."""
+    def message(self, message: object, index: int, *, path: str) -> None:
+        """Read one chat message, which stands at `index` of the list at `path`."""
         if not isinstance(message, dict):
-            raise InvalidRequestError("a message must be an object", param=path)
+            raise InvalidRequestError("a message must be an object", param=f"{path}[{index}]")
         content = message.get("content")
         if content is not None and not isinstance(content, str):
-            message["content"] = self.content(content, path=f"{path}.content")
+            message["content"] = self.content(content, path=f"{path}[{index}].content")
 
     def content(self, content: object, *, path: str) -> list[object]:
         """Read the content of a message in chat's form, where it is not a string."""
         if not isinstance(content, list):
             raise InvalidRequestError("content must be a string or a list of parts", param=path)
         return [
-            part if isinstance(part, str) else self._part(part, path=f"{path}[{index}]")
+            part if isinstance(part, str) or _is_plain_text(part) else self._part(part, path=f"{path}[{index}]")
             for index, part in enumerate(content)
         ]
 
@@ -243,7 +244,7 @@ class Reading:
         work_options = result_options = self.payloads.expand(options.decode())
         if len(work_options) > OPTIONS_LIMIT:
             raise InvalidRequestError(f"{', '.join(fields)} are too large together")
-        if not fields.keys().isdisjoint(_TURN_FIELDS):
+        if not _TURN_FIELDS.isdisjoint(fields):
             lasting = {name: value for name, value in fields.items() if name not in _TURN_FIELDS}
             result_options = self.payloads.expand(write(lasting, sort_keys=True).decode())
         return ParsedRequest(
@@ -270,11 +271,8 @@ class Reading:
     def _part(self, part: object, *, path: str) -> object:
         if not isinstance(part, dict):
             raise InvalidRequestError("a content part must be an object", param=path)
-        kind = part.get("type")
-        if kind == "text" and len(part) == 2 and "text" in part:
-            # the form of nearly all
-            return part
         check_part(part, path=path)
+        kind = part.get("type")
         if kind in TEXT_TYPES:
             part.pop("uuid", None)
             return part
@@ -282,6 +280,11 @@ class Reading:
             raise refused_type(kind, ["text", *KINDS], path=path)
         item = parse_media(part, path=path, policy=self.policy, payloads=self.payloads, named=self.named)
         return self.take(item, item.written(), path=path)
+
+
+def _is_plain_text(part: object) -> bool:
+    """Whether it is a part of text in the form of nearly all."""
+    return isinstance(part, dict) and len(part) == 2 and part.get("type") == "text" and "text" in part
 
 
 def check_part(part: Mapping[str, Any], *, path: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,11 +25,10 @@ from epd.proxy.requests import ParsedRequest
 OPTIONS: Final = frozenset({"mm_processor_kwargs", "media_io_kwargs"})
 """Fields with which an engine hashes a `uuid` anew (vLLM multimodal/processing/inputs.py, `get_mm_hashes`)."""
 
-_NUMBERS: Final = frozenset({int, float})
-"""What JSON's numbers are read as; a bool is neither."""
 _LONGEST_NUMBER: Final = 20
 """Characters of an integer of 64 bits, the longest that tensors have."""
 
+_FIELD: Final = b'"ec_transfer_params"'
 _NO_METADATA: Final[Mapping[str, Any]] = {}
 _CONTENT_KEY: Final = re.compile(r"[0-9a-f]{64}(?:[0-9a-f]{64})?")
 """vLLM's key of a content (blake3, sha256, sha512). Others, such as `<lora>:<key>`, it makes anew from a `uuid`."""
@@ -59,11 +58,7 @@ def read_report(answer: bytes, items: int) -> tuple[Reported, ...]:
     An item of which two entries speak, and an entry with an index that is none, have no metadata.
     """
     found = [_UNREPORTED] * items
-    try:
-        entries = _load(answer).get("ec_transfer_params")
-    except (ValueError, AttributeError):
-        return tuple(found)
-    for identifier, entry in entries.items() if isinstance(entries, dict) else ():
+    for identifier, entry in _entries(answer).items():
         indices = entry.get("item_indices") if isinstance(entry, dict) else None
         if not isinstance(indices, list):
             continue
@@ -75,7 +70,7 @@ def read_report(answer: bytes, items: int) -> tuple[Reported, ...]:
     return tuple(found)
 
 
-def without_pixels(request: ParsedRequest, reported: Mapping[str, Reported]) -> bytes | None:
+def without_pixels(request: ParsedRequest, reported: dict[str, Reported]) -> bytes | None:
     """Write the body with reports, by the item's key, instead of media; None where no media can be left out.
 
     Engines take either media or reports of one modality in one request, and reports of equal fields only. So all items
@@ -86,13 +81,17 @@ def without_pixels(request: ParsedRequest, reported: Mapping[str, Reported]) -> 
         return None
     modalities: dict[str, list[MediaItem]] = {}
     for item in request.items:
-        modalities.setdefault(item.kind, []).append(item)
+        alike = modalities.get(item.kind)
+        if alike is None:
+            modalities[item.kind] = [item]
+        else:
+            alike.append(item)
     parts: dict[str, bytes] = {}
     for items in modalities.values():
         replaced = _replaced(items, reported)
         if not replaced and "audio" in modalities:
             return None
-        parts |= replaced
+        parts.update(replaced)
     if not parts:
         return None
     body = request.body_with(parts)
@@ -100,13 +99,17 @@ def without_pixels(request: ParsedRequest, reported: Mapping[str, Reported]) -> 
     return body if isinstance(body, bytes) else b"".join(body)
 
 
-def _replaced(items: Sequence[MediaItem], reported: Mapping[str, Reported]) -> dict[str, bytes]:
+def _replaced(items: list[MediaItem], reported: dict[str, Reported]) -> dict[str, bytes]:
     """Write the parts that stand for `items`, which are of one modality; none where one of them can't be replaced."""
     parts: dict[str, bytes] = {}
-    fields = reported.get(items[0].key, _UNREPORTED).metadata.keys()
+    first: Mapping[str, Any] | None = None
     for item in items:
-        report = reported.get(item.key, _UNREPORTED)
-        if not report.metadata or report.metadata.keys() != fields or not _named_alike(item, report):
+        report = reported.get(item.key)
+        if report is None or not report.metadata or not _named_alike(item, report):
+            return {}
+        if first is None:
+            first = report.metadata
+        elif report.metadata.keys() != first.keys():
             return {}
         kind = f"{item.kind}_embeds"
         parts[item.key] = write({"type": kind, kind: report.metadata, "uuid": report.identifier})
@@ -124,6 +127,21 @@ def _named_alike(item: MediaItem, report: Reported) -> bool:
     )
 
 
+def _entries(answer: bytes) -> dict[str, Any]:
+    """Read the field of an answer that has the reports; nothing where it is none."""
+    # engines write it last; where the answer from there on is the rest of an object, it is a field of the answer itself
+    start = answer.find(_FIELD)
+    try:
+        document = orjson.loads(b"{" + answer[start:] if start >= 0 else answer)
+    except ValueError:
+        try:
+            document = _load(answer)
+        except ValueError:
+            return {}
+    entries = document.get("ec_transfer_params") if isinstance(document, dict) else None
+    return entries if isinstance(entries, dict) else {}
+
+
 def _load(answer: bytes) -> Any:
     try:
         return orjson.loads(answer)
@@ -138,14 +156,13 @@ def _whole(text: str) -> int | float:
 
 def _metadata(value: object) -> dict[str, Any]:
     """Read the fields of one item; none at all if one is not a list of numbers, the only form that engines take."""
-    fields = value if isinstance(value, dict) else {}
-    return fields if all(map(_is_vector, fields.values())) else {}
-
-
-def _is_vector(value: object) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and _NUMBERS.issuperset(map(type, value))
-        and all(map(math.isfinite, value))
-    )
+    if not isinstance(value, dict):
+        return {}
+    for vector in value.values():
+        if not isinstance(vector, list) or not vector:
+            return {}
+        for number in vector:
+            # a bool is an int, but not of its type
+            if type(number) is not int and (type(number) is not float or not math.isfinite(number)):
+                return {}
+    return value

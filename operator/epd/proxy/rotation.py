@@ -14,7 +14,9 @@ from epd.proxy.pods import Member, Members
 from epd.proxy.routing import FULL_SHARE, InFlight, choose_encoder, choose_prefill
 
 _NOBODY: Final = frozenset[str]()
-# asked of every request, and in Python 3.11 a member is found through its class ten times slower
+# asked for by every request, and in Python 3.11 a member is found through its class ten times slower
+_ENCODE: Final = Role.ENCODE
+_PREFILL: Final = Role.PREFILL
 _DECODE: Final = Role.DECODE
 
 
@@ -60,7 +62,7 @@ class Rotation:
             members = self._served(members)
         if avoided is not None:
             members = [member for member in members if member.pairing != avoided]
-        encoder_pairings = self.members.pairings(Role.ENCODE) if wants_encoders else None
+        encoder_pairings = self.members.pairings(_ENCODE) if wants_encoders else None
         shares = FULL_SHARE
         if not self.health.calm():
             members = self._well([member for member in members if member.name not in excluded])
@@ -78,7 +80,7 @@ class Rotation:
 
     def prefiller(self, key: str, pairing: str, *, excluded: Collection[str] = _NOBODY) -> Member | None:
         """Choose an engine that prefills for one of `pairing` that answers, or None."""
-        members = [m for m in self.members.ready(Role.PREFILL, pairing) if m.name not in excluded]
+        members = [m for m in self.members.ready(_PREFILL, pairing) if m.name not in excluded]
         if self.health.calm():
             return choose_prefill(key, members, self.load)
         return choose_prefill(key, self._well(members), self.load, shares=self.health.shares())
@@ -91,12 +93,12 @@ class Rotation:
         """Whether a text request would find an engine now."""
         pairings = self.members.pairings(self._answering)
         if self._answering is _DECODE:
-            pairings &= self.members.pairings(Role.PREFILL)
+            pairings &= self.members.pairings(_PREFILL)
         return bool(pairings)
 
     def encoders(self, pairing: str, *, excluded: str = "") -> Sequence[Member]:
         """The encoders of `pairing` to choose from, without the one named `excluded`."""
-        members: Sequence[Member] = self.members.ready(Role.ENCODE, pairing)
+        members: Sequence[Member] = self.members.ready(_ENCODE, pairing)
         if excluded:
             members = [member for member in members if member.name != excluded]
         return members if self.health.calm() else self._well(members)
@@ -111,7 +113,7 @@ class Rotation:
 
     def _served(self, members: Sequence[Member]) -> Sequence[Member]:
         """Those whose pairing has an engine that prefills, if there are any: the others can't answer every request."""
-        prefilled = self.members.pairings(Role.PREFILL)
+        prefilled = self.members.pairings(_PREFILL)
         if self.members.pairings(self._answering) <= prefilled:
             return members
         return [member for member in members if member.pairing in prefilled] or members
