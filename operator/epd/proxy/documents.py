@@ -30,8 +30,8 @@ of one member, and the name of a member if it is another in each object (measure
 _SMALL: Final = PARSED_LIMIT // max(PARSED_BYTES.values())
 """Bytes of a body that can't take more, whatever it has."""
 
-_SHAPE: Final = bytes.maketrans(b"123456789{", b"000000000[")
-"""Digits look alike, and so do opening brackets, so that two searches tell what a document may have."""
+_DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
+"""Digits look alike, so that a search tells whether there are many in a row."""
 _LONG_NUMBER: Final = b"0" * 19
 """Digits of the shortest integer that may not fit into 64 bits: -2^63 has as many."""
 
@@ -43,16 +43,25 @@ def read(body: bytes | bytearray) -> tuple[dict[str, Any], bool]:
     """
     if len(body) > _SMALL and sum(body.count(sign) * size for sign, size in PARSED_BYTES.items()) > PARSED_LIMIT:
         raise InvalidRequestError("the body has too many values", code="invalid_json")
-    shape = body.translate(_SHAPE)
-    document, exact = _read(body, shape.find(_LONG_NUMBER) >= 0)
-    if shape.count(b"[") > DEPTH_LIMIT and _is_deep(document):
+    document, exact = _read(body, _may_have_long_number(body))
+    if _brackets(body) > DEPTH_LIMIT and _is_deep(document):
         raise InvalidRequestError("the body is nested too deeply", code="invalid_json")
     return document, exact
 
 
 def read_unbounded(body: bytes) -> tuple[dict[str, Any], bool]:
     """Read an object as `read` does, however large and deep it is."""
-    return _read(body, body.translate(_SHAPE).find(_LONG_NUMBER) >= 0)
+    return _read(body, _may_have_long_number(body))
+
+
+def _may_have_long_number(body: bytes | bytearray) -> bool:
+    return body.translate(_DIGITS).find(_LONG_NUMBER) >= 0
+
+
+def _brackets(body: bytes | bytearray) -> int:
+    """How many brackets open in `body`, those in its texts too."""
+    # to take a byte out finds it as memchr(3) does; to count it looks at each, which takes five times as long
+    return 2 * len(body) - len(body.replace(b"[", b"")) - len(body.replace(b"{", b""))
 
 
 def _read(body: bytes | bytearray, exact: bool) -> tuple[dict[str, Any], bool]:
@@ -71,7 +80,7 @@ def _read(body: bytes | bytearray, exact: bool) -> tuple[dict[str, Any], bool]:
 def write(value: object, *, sort_keys: bool = False) -> bytes:
     """Write a value without spaces; what orjson can't write is left to Python. Floats must be finite."""
     try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS if sort_keys else None)
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS) if sort_keys else orjson.dumps(value)
     except TypeError:
         return write_exactly(value, sort_keys=sort_keys)
 

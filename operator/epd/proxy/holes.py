@@ -15,6 +15,8 @@ import orjson
 
 _MARK: Final = b"\0"
 """Never in written JSON, which escapes it."""
+_WITH_ONE_HOLE: Final = 3
+"""Pieces of a document with one part, as most requests with media have."""
 
 
 class Holes:
@@ -33,6 +35,8 @@ class Holes:
     def split(self, written: bytes) -> tuple[tuple[bytes, ...], list[int]]:
         """The pieces between the holes, and the number of the part that belongs between each two."""
         pieces = re.split(rb'"%b\.(\d+)"' % self._name.encode(), written) if self._name else written.split(_MARK)
+        if len(pieces) == _WITH_ONE_HOLE:
+            return (pieces[0], pieces[2]), [int(pieces[1])]
         return tuple(pieces[::2]), [int(number) for number in pieces[1::2]]
 
     def join(self, pieces: Sequence[bytes]) -> bytes:
