@@ -72,8 +72,11 @@ async def test_history_is_bounded_and_going_back_takes_up_the_old_revision() -> 
 # --- replicas
 
 
-def owners_of_replicas(world: World) -> set[str]:
-    entries = world.cluster.all(kinds.DEPLOYMENT)[ENCODE]["metadata"]["managedFields"]
+PROXY = "qwen-proxy"
+
+
+def owners_of_replicas(world: World, deployment: str = ENCODE) -> set[str]:
+    entries = world.cluster.all(kinds.DEPLOYMENT)[deployment]["metadata"]["managedFields"]
     return {e["manager"] for e in entries if "f:replicas" in e["fieldsV1"].get("f:spec", {})}
 
 
@@ -106,3 +109,30 @@ async def test_a_scaler_takes_over_without_a_dip_and_gives_back() -> None:
     await world.converge()
     assert world.cluster.all(kinds.DEPLOYMENT)[ENCODE]["spec"]["replicas"] == 2
     assert names.FIELD_MANAGER in owners_of_replicas(world)
+
+
+async def test_a_scaler_takes_the_proxy_over_and_keeps_it_while_suspended() -> None:
+    world = await ready(with_spec(proxy={"replicas": 3}))
+    seen: list[int] = []
+
+    def on_event(kind: Kind, obj: Manifest) -> None:
+        if kind == kinds.DEPLOYMENT and obj["metadata"]["name"] == PROXY:
+            seen.append(obj["spec"]["replicas"])
+
+    world.cluster.on_event = on_event
+    scaled = with_spec(proxy={"scaling": {"mode": "External"}})
+    world.set_spec(scaled)
+    await world.converge()
+    assert owners_of_replicas(world, PROXY) == {names.REPLICAS_FIELD_MANAGER}
+    world.cluster.edit(kinds.DEPLOYMENT, PROXY, ("spec", "replicas"), 7, manager="hpa")
+    await world.converge()
+    world.set_spec({**scaled, "suspend": True})
+    await world.converge()
+    assert world.condition("Ready") == ("True", "Suspended")
+    world.set_spec(scaled)
+    await world.converge()
+    assert set(seen) == {3, 7}
+    world.set_spec(with_spec())
+    await world.converge()
+    assert world.cluster.all(kinds.DEPLOYMENT)[PROXY]["spec"]["replicas"] == 2
+    assert names.FIELD_MANAGER in owners_of_replicas(world, PROXY)

@@ -62,7 +62,14 @@ Generation 0 is older than any, so kstatus too sees work in progress. The time i
 """
 
 
-_UNION_MEMBERS: Final = ("encode", "prefillDecode", "model.source", "encoderCache.volume", "encoderCache.custom")
+_UNION_MEMBERS: Final = (
+    "encode",
+    "prefillDecode",
+    "model.source",
+    "encoderCache.volume",
+    "encoderCache.custom",
+    "proxy.scaling",
+)
 """Paths below `spec` that exclude others, or make a topology together with them."""
 
 

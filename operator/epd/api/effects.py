@@ -183,6 +183,7 @@ EFFECTS: Final[dict[str, Effect]] = {
     "encoderCache.garbageCollection": Effect.COLLECTION,
     "encoderCache.garbageCollection.minIdle": Effect.STAMPS,
     "proxy.replicas": Effect.SCALES,
+    "proxy.scaling": Effect.SCALES,
     "proxy.encoderFailurePolicy": Effect.PROXY,
     "proxy.affinity": Effect.PROXY,
     "proxy.timeouts": Effect.PROXY,

@@ -7,6 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from epd.api.fields import ApiModel, Args, Duration, Env, IntOrPercent, PodTemplate, Resources, SecretName
+from epd.api.scaling import Scaling
 
 
 class Device(StrEnum):
@@ -66,20 +67,6 @@ class EngineSpec(ApiModel):
     image, command, args, ports, limits and requests of that container, variables that the operator sets, the volumes
     `encoder-cache`, `model` and `engine-tls`, user and group ids, and terminationGracePeriodSeconds, serviceAccountName
     and restartPolicy of the pod."""
-
-
-class ScalingMode(StrEnum):
-    """Who sets the number of replicas."""
-
-    STATIC = "Static"
-    EXTERNAL = "External"
-
-
-class Scaling(ApiModel):
-    """Who sets the number of replicas of a role."""
-
-    mode: ScalingMode = ScalingMode.STATIC
-    """Static: `replicas` here. External: an autoscaler that points at the role's Deployment, such as KEDA."""
 
 
 class Parallelism(ApiModel):

@@ -46,15 +46,20 @@ _NOT_NEGATIVE: Final = (
 )
 
 
+def replicas_or_scaler(where: str) -> Rule:
+    """Either the spec has the number of pods, or a scaler sets it."""
+    return Rule(
+        "!has(self.replicas) || !has(self.scaling) || !has(self.scaling.mode) || self.scaling.mode == 'Static'",
+        f"={literal(where + '.replicas must be absent when scaling.mode is ')} + self.scaling.mode"
+        " + ' (in a Kustomize patch: replicas: null)'",
+    )
+
+
 def _role(path: str) -> dict[str, tuple[Rule, ...]]:
     where = f"spec.{path}"
     return {
         path: (
-            Rule(
-                "!has(self.replicas) || !has(self.scaling) || !has(self.scaling.mode) || self.scaling.mode == 'Static'",
-                f"={literal(where + '.replicas must be absent when scaling.mode is ')} + self.scaling.mode"
-                " + ' (in a Kustomize patch: replicas: null)'",
-            ),
+            replicas_or_scaler(where),
             Rule(
                 "!has(self.resources) || !has(self.resources.limits)"
                 f" || !self.resources.limits.exists(k, {_GPU_DIFFERS})",

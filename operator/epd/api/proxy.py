@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from pydantic import Field, WithJsonSchema
 
 from epd.api.fields import ApiModel, Duration, PodTemplate, Quantity, Resources, SecretName
+from epd.api.scaling import Scaling, ScalingMode
 
 # a host name, "*." and a name for all below it, or "*" for any public address
 Domain = Annotated[
@@ -17,6 +18,9 @@ Domain = Annotated[
 
 # what a browser sends as `Origin`, or "*" for any page
 Origin = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^(\*|https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?)$")]
+
+DEFAULT_REPLICAS: Final = 2
+"""One may be away, with its node or in a rollout, and requests go on."""
 
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 """Scheme -> the port that a URL need not name."""
@@ -176,8 +180,10 @@ class ProxyAccessLog(ApiModel):
 class ProxySpec(ApiModel):
     """The OpenAI-compatible endpoint in front of the engines."""
 
-    replicas: int = Field(2, ge=0, le=100)
-    """Number of proxy pods."""
+    replicas: int | None = Field(None, ge=0, le=100)
+    """Number of proxy pods. Default: 2. Must be absent when scaling.mode is External."""
+    scaling: Scaling = Field(default_factory=Scaling)
+    """Who sets the number of proxy pods."""
     encoder_failure_policy: EncoderFailurePolicy = EncoderFailurePolicy.FALLBACK
     """What happens when no encoder answers: Fallback lets the prefill side encode, bounded by
     limits.maxFallbackEncodes; Fail answers 503."""
@@ -210,6 +216,13 @@ class ProxySpec(ApiModel):
     """metadata and spec of the proxy's pods, merged strategically; the container is named `proxy`. Refused in it:
     image, command, args and ports of that container, the volumes `tls`, `api-keys` and `engine-ca`, and
     terminationGracePeriodSeconds, serviceAccountName and restartPolicy of the pod."""
+
+    @property
+    def desired_replicas(self) -> int | None:
+        """Number of pods that the operator sets; None where a scaler does."""
+        if self.scaling.mode is ScalingMode.EXTERNAL:
+            return None
+        return DEFAULT_REPLICAS if self.replicas is None else self.replicas
 
     @property
     def scheme(self) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 from epd.api.cache_rules import CACHE_RULES, CLAIM_RULES
 from epd.api.cel import SUB_PATH, Rule, duration, literal
-from epd.api.engine_rules import ENGINE_RULES
+from epd.api.engine_rules import ENGINE_RULES, replicas_or_scaler
 from epd.api.names import NAME_MAX_LENGTH, NAME_PATTERN
 from epd.api.proxy import ProxySpec
 
@@ -79,6 +79,7 @@ FIELD_RULES: Final[dict[str, tuple[Rule, ...]]] = {
     **ENGINE_RULES,
     **CACHE_RULES,
     "proxy": (
+        replicas_or_scaler("spec.proxy"),
         Rule(
             f"!has(self.limits) || !has(self.limits.maxPerTenant) || {_HAS_KEYS}",
             "spec.proxy.limits.maxPerTenant needs spec.proxy.auth.apiKeys: its Secret says who the tenants are. Set "

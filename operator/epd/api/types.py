@@ -37,8 +37,6 @@ from epd.api.engine import (
     Parallelism,
     RoleSpec,
     RollingUpdate,
-    Scaling,
-    ScalingMode,
 )
 from epd.api.fields import (
     ApiModel,
@@ -69,6 +67,7 @@ from epd.api.proxy import (
     ProxyTLS,
     TenantIsolation,
 )
+from epd.api.scaling import Scaling, ScalingMode
 from epd.api.status import (
     Condition,
     ConditionStatus,

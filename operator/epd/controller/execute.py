@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from epd.api import names
 from epd.api.names import Role
-from epd.api.types import EPDDeployment, RoleSpec, ScalingMode
+from epd.api.types import EPDDeployment, Scaling, ScalingMode
 from epd.controller import kinds, plan, replicas, revisions, write
 from epd.controller.kinds import Manifest, kind_of, name_of
 from epd.controller.observe import Observed
@@ -75,31 +75,37 @@ class Executor(write.Writer[Observed]):
         self.finish()
 
     def _with_replicas_left_out(self, epd: EPDDeployment, desired: tuple[Manifest, ...]) -> tuple[Manifest, ...]:
-        scaled = {name_of(m): m for role, m in role_deployments(epd, desired).items() if _external(epd, role)}
+        scalings = _scalings(epd)
         return tuple(
             replicas.main_manifest(
                 m,
                 live=self.observed.child(kinds.DEPLOYMENT, name_of(m)),
-                external=kind_of(m) == kinds.DEPLOYMENT and name_of(m) in scaled,
-                suspended=epd.spec.suspend,
+                external=kind_of(m) == kinds.DEPLOYMENT and _external(scalings.get(name_of(m))),
+                suspended=_suspended(epd, name_of(m)),
             )
             for m in desired
         )
 
     async def _hand_over_replicas(self, epd: EPDDeployment) -> None:
-        for role in Role:
-            if _role_spec(epd, role) is None:
-                continue
-            live = self.observed.child(kinds.DEPLOYMENT, names.role_deployment(epd.metadata.name, role))
-            body = replicas.hand_over(live, external=_external(epd, role), suspended=epd.spec.suspend)
+        for name, scaling in _scalings(epd).items():
+            live = self.observed.child(kinds.DEPLOYMENT, name)
+            body = replicas.hand_over(live, external=_external(scaling), suspended=_suspended(epd, name))
             if body is not None:
                 await self.apply(body, manager=names.REPLICAS_FIELD_MANAGER)
 
 
-def _role_spec(epd: EPDDeployment, role: Role) -> RoleSpec | None:
-    return {Role.ENCODE: epd.spec.encode, Role.PREFILL_DECODE: epd.spec.prefill_decode}.get(role)
+def _scalings(epd: EPDDeployment) -> dict[str, Scaling]:
+    """Who sets the replicas, by name of the Deployment."""
+    name, spec = epd.metadata.name, epd.spec
+    roles = {Role.ENCODE: spec.encode, Role.PREFILL_DECODE: spec.prefill_decode}
+    found = {names.role_deployment(name, role): given.scaling for role, given in roles.items() if given is not None}
+    return found | {names.proxy(name): spec.proxy.scaling}
 
 
-def _external(epd: EPDDeployment, role: Role) -> bool:
-    spec = _role_spec(epd, role)
-    return spec is not None and spec.scaling.mode == ScalingMode.EXTERNAL
+def _external(scaling: Scaling | None) -> bool:
+    return scaling is not None and scaling.mode == ScalingMode.EXTERNAL
+
+
+def _suspended(epd: EPDDeployment, name: str) -> bool:
+    """The proxy stays, to say so."""
+    return epd.spec.suspend and name != names.proxy(epd.metadata.name)

@@ -102,15 +102,16 @@ def _pod_template(epd: EPDDeployment, context: Context) -> dict[str, Any]:
 
 
 def proxy_deployment(epd: EPDDeployment, context: Context) -> Manifest:
-    """Return the Deployment of the proxy; it stays while suspended, to say so."""
-    own_labels = labels(epd, names.COMPONENT_PROXY)
+    """Return the Deployment of the proxy, which stays while suspended, to say so; without `replicas` when a scaler sets
+    them."""
+    own_labels, replicas = labels(epd, names.COMPONENT_PROXY), epd.spec.proxy.desired_replicas
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": metadata(epd, names.proxy(epd.metadata.name), own_labels)
         | {"annotations": {names.ANNOTATION_INPUTS: proxy_inputs(epd)}},
         "spec": {
-            "replicas": epd.spec.proxy.replicas,
+            **({} if replicas is None else {"replicas": replicas}),
             "selector": {"matchLabels": component_selector(epd, names.COMPONENT_PROXY)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "minReadySeconds": pod.MIN_READY_SECONDS,

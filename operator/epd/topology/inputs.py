@@ -80,7 +80,7 @@ def proxy_inputs(epd: EPDDeployment) -> str:
     spec = epd.spec
     inputs = {
         "name": epd.metadata.name,
-        "spec": _given(spec.proxy, exclude={"replicas", "service"}),
+        "spec": _given(spec.proxy, exclude={"replicas", "scaling", "service"}),
         "roles": [str(role) for role, _ in roles_of(spec)],
         "engineTLS": _given(spec.engine, include={"tls"}),
         "encoderCache": _proxy_cache_inputs(spec),

@@ -61,6 +61,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         f"{CLAIM}.dataSource": {"kind": "PersistentVolumeClaim", "name": "old"},
     },
     "size as a number": {f"{CLAIM}.resources.requests.storage": 107374182400},
+    "a scaler of proxies": {"spec.proxy.scaling": {"mode": "External"}},
     "a scaler": {"spec.encode.replicas": ABSENT, "spec.encode.scaling": {"mode": "External"}},
     "no encoder now": {"spec.encode.replicas": 0},
     "default replicas": {"spec.encode": {}, "spec.prefillDecode": {}},

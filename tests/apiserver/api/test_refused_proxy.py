@@ -76,6 +76,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no room at an engine": ({"spec.proxy.limits.maxPerEngine": 0}, "spec.proxy.limits.maxPerEngine in body should be"),
     "unknown policy": ({"spec.proxy.encoderFailurePolicy": "Ignore"}, 'supported values: "Fallback", "Fail"'),
+    "scaler beside a number of proxies": (
+        {"spec.proxy": {"replicas": 3, "scaling": {"mode": "External"}}},
+        "spec.proxy.replicas must be absent when scaling.mode is External (in a Kustomize patch: replicas: null)",
+    ),
     "service without a proxy": ({"spec.proxy.service.type": "ExternalName"}, 'Unsupported value: "ExternalName"'),
     "container's security in the pod's": (
         {"spec.securityContext.privileged": True},

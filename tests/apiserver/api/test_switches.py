@@ -48,6 +48,10 @@ SWITCHES: dict[str, tuple[Changes, Changes]] = {
         {"spec.encode": {"replicas": 2}},
         {"spec.encode": {"scaling": {"mode": "External"}}},
     ),
+    "scaling of the proxy": (
+        {"spec.proxy": {"replicas": 2}},
+        {"spec.proxy": {"scaling": {"mode": "External"}}},
+    ),
     "named scaling": (
         {"spec.encode": {"replicas": 2, "scaling": {"mode": "Static"}}},
         {"spec.encode": {"scaling": {"mode": "External"}}},
@@ -136,7 +140,6 @@ def test_defaults_are_written_where_no_union_is(namespace: Namespace) -> None:
                 "evictLiveEntries": False,
             },
             "spec.proxy": {
-                "replicas": 2,
                 "encoderFailurePolicy": "Fallback",
                 "affinity": "None",
                 "timeouts": {"request": "10m", "encode": "2m", "idle": "60s", "queue": "10s"},

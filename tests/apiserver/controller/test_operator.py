@@ -130,8 +130,22 @@ def test_a_scaler_takes_replicas_over_without_a_dip(operator: Operator, namespac
     eventually(lambda: namespace.get("deployment", "qwen-encode")["spec"]["replicas"] == 6)
 
 
-def _owners_of_replicas(namespace: Namespace) -> set[str]:
-    entries = namespace.get("deployment", "qwen-encode", "--show-managed-fields")["metadata"]["managedFields"]
+def test_a_scaler_takes_the_proxy_over_without_a_dip(operator: Operator, namespace: Namespace) -> None:
+    brought_up(namespace, operator, proxy={"replicas": 3})
+    namespace.apply(epd(proxy={"scaling": {"mode": "External"}}))
+    taken = {"epd-operator-replicas"}
+    eventually(lambda: _owners_of_replicas(namespace, "qwen-proxy") == taken, about=operator.log.read_text)
+    assert namespace.get("deployment", "qwen-proxy")["spec"]["replicas"] == 3
+    namespace.kubectl("scale", "deployment", "qwen-proxy", "--replicas=6")
+    namespace.apply(epd(proxy={"scaling": {"mode": "External"}}, suspend=True))
+    eventually(lambda: namespace.get("deployment", "qwen-encode")["spec"]["replicas"] == 0)
+    assert namespace.get("deployment", "qwen-proxy")["spec"]["replicas"] == 6
+    namespace.apply(epd(proxy={"replicas": 1}))
+    eventually(lambda: namespace.get("deployment", "qwen-proxy")["spec"]["replicas"] == 1)
+
+
+def _owners_of_replicas(namespace: Namespace, deployment: str = "qwen-encode") -> set[str]:
+    entries = namespace.get("deployment", deployment, "--show-managed-fields")["metadata"]["managedFields"]
     return {e["manager"] for e in entries if "f:replicas" in e["fieldsV1"].get("f:spec", {})}
 
 

@@ -110,7 +110,6 @@ def test_defaults() -> None:
         "spec.encoderCache.garbageCollection.dryRun": False,
         "spec.encoderCache.garbageCollection.evictLiveEntries": False,
         "spec.proxy": {},
-        "spec.proxy.replicas": 2,
         "spec.proxy.encoderFailurePolicy": "Fallback",
         "spec.proxy.affinity": "None",
         "spec.proxy.timeouts": {},

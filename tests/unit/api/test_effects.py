@@ -125,6 +125,7 @@ SAMPLES: dict[str, list[Any]] = {
     f"{COLLECTION}.podTemplate.metadata.annotations": [{"team": "a"}],
     f"{COLLECTION}.podTemplate.spec": [{"nodeSelector": {"a": "b"}}],
     "proxy.replicas": [3],
+    "proxy.scaling.mode": ["External"],
     "proxy.encoderFailurePolicy": ["Fail"],
     "proxy.affinity": ["Session"],
     "proxy.timeouts.request": ["11m"],

@@ -90,6 +90,7 @@ FIELDS: list[tuple[str, Any, set[str]]] = [
     (f"{TEMPLATE}.spec.resources", {"requests": {"storage": "200Gi"}}, NOTHING),
     (f"{TEMPLATE}.spec.accessModes", ["ReadWriteOnce"], ENGINES | {COLLECTOR}),
     ("proxy.replicas", 3, NOTHING),
+    ("proxy.scaling", {"mode": "External"}, NOTHING),
     ("proxy.encoderFailurePolicy", "Fail", {PROXY}),
     ("proxy.affinity", "Session", {PROXY}),
     ("proxy.timeouts.request", "20m", {PD, PROXY}),

@@ -31,6 +31,20 @@ def test_no_gap_in_a_rollout() -> None:
     assert spec["selector"]["matchLabels"] == {"epd.dev/name": "qwen-vl", "app.kubernetes.io/component": "proxy"}
 
 
+@pytest.mark.parametrize(
+    ("changes", "replicas"),
+    [
+        ({}, 2),
+        ({"proxy.replicas": 0}, 0),
+        ({"proxy.scaling.mode": "Static"}, 2),
+        ({"proxy.scaling.mode": "External"}, None),
+        ({"suspend": True}, 2),
+    ],
+)
+def test_replicas(changes: dict[str, Any], replicas: int | None) -> None:
+    assert proxy_deployment(epd(changes), CONTEXT)["spec"].get("replicas") == replicas
+
+
 def test_restricted_pod_security() -> None:
     spec = pod({})
     assert spec["securityContext"] == {
