@@ -135,8 +135,15 @@ class TenantIsolation(StrEnum):
     SALTED = "Salted"
 
 
+class RequestPriority(StrEnum):
+    """What becomes of the `priority` that a request asks for."""
+
+    FORWARD = "Forward"
+    IGNORE = "Ignore"
+
+
 class ProxyAuth(ApiModel):
-    """Who may send requests."""
+    """Who may send requests, and what they have of each other."""
 
     api_keys: APIKeys | None = None
     """The keys that clients must show, as `Authorization: Bearer` or `x-api-key`; others are answered 401. Absent:
@@ -147,6 +154,9 @@ class ProxyAuth(ApiModel):
     apart; not those of media given by URL, or to `/v1/responses` and `/v1/messages`, which engines name by their
     content: who sends exactly what another tenant has sent can tell by the time it takes, and nothing else. Needs
     apiKeys, and finds nothing of what was cached before."""
+    request_priority: RequestPriority = RequestPriority.FORWARD
+    """What becomes of `priority` in requests, by which engines with `--scheduling-policy priority` serve one before the
+    other. Forward: engines get it; Ignore: they don't, so that nobody goes before others."""
 
 
 class ProxyCORS(ApiModel):

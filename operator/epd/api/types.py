@@ -65,6 +65,7 @@ from epd.api.proxy import (
     ProxySpec,
     ProxyTimeouts,
     ProxyTLS,
+    RequestPriority,
     TenantIsolation,
 )
 from epd.api.scaling import Scaling, ScalingMode
@@ -123,6 +124,7 @@ __all__ = [
     "ProxyTLS",
     "ProxyTimeouts",
     "ReclaimPolicy",
+    "RequestPriority",
     "Resources",
     "RoleSpec",
     "RoleStatus",

@@ -6,7 +6,15 @@ from typing import Final
 
 from epd.api import names
 from epd.api.quantity import duration_seconds
-from epd.api.types import ConnectorKind, EncoderCacheSpec, EPDDeployment, ProxyAccessLog, Spec, TenantIsolation
+from epd.api.types import (
+    ConnectorKind,
+    EncoderCacheSpec,
+    EPDDeployment,
+    ProxyAccessLog,
+    RequestPriority,
+    Spec,
+    TenantIsolation,
+)
 from epd.manifests import pod
 from epd.manifests.connector_configmap import is_managed
 from epd.topology.roles import roles_of
@@ -49,6 +57,7 @@ def proxy_flags(epd: EPDDeployment) -> list[str]:
         "--suspended": spec.suspend,
         "--rewrite": _reads_managed(spec),
         "--engine-tls": spec.engine.tls is not None,
+        "--ignore-priority": proxy.auth.request_priority is RequestPriority.IGNORE,
     }
     given = flags | _sharing(spec) | _clients(spec) | _engine_tls(epd)
     if proxy.limits.max_connections is not None:

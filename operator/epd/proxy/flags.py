@@ -240,6 +240,12 @@ def _add_tenants(parser: argparse.ArgumentParser) -> None:
         default=TenantIsolation.SHARED,
         help="whether tenants use each other's embeddings and prefix caches (default %(default)s)",
     )
+    group.add_argument(
+        "--ignore-priority",
+        action="store_true",
+        help="keep `priority` of bodies from engines, so that with --scheduling-policy priority no client goes before "
+        "others (default: it travels on)",
+    )
     most = Limits().max_in_flight_per_tenant
     add_count(
         group,

@@ -78,7 +78,10 @@ def read_settings(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         policy=args.encoder_failure_policy,
         limits=_limits(args),
         media=MediaPolicy(
-            allowed_domains=args.allowed_media_domains, hash_algorithm=args.hash_algorithm, salt=args.salt
+            allowed_domains=args.allowed_media_domains,
+            hash_algorithm=args.hash_algorithm,
+            salt=args.salt,
+            ignores_priority=args.ignore_priority,
         ),
         rewrite=args.rewrite,
         connector=args.connector,

@@ -41,13 +41,14 @@ class MediaPolicy:
     """What media a deployment accepts and how it names items.
 
     `cache_salt` is what engines' prefix caches are salted with, apart from what a client's own salt adds; empty for
-    nothing.
+    nothing. With `ignores_priority` engines don't see what a client asks for as `priority`.
     """
 
     allowed_domains: frozenset[str] = frozenset()
     hash_algorithm: HashAlgorithm = HashAlgorithm.BLAKE3
     salt: str = ""
     cache_salt: str = ""
+    ignores_priority: bool = False
 
 
 @dataclass(slots=True, init=False)

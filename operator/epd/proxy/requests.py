@@ -193,6 +193,8 @@ class Reading:
         self.items: dict[str, MediaItem] = {}
         self.parts: list[tuple[str, bytes]] = []
         _strip(self.value)
+        if policy.ignores_priority:
+            self.value.pop("priority", None)
         if policy.cache_salt:
             self.value["cache_salt"] = combined_salt(policy, self.value.get("cache_salt"), self.payloads)
 

@@ -162,6 +162,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "no log": {"spec.proxy.accessLog": {"policy": "None"}},
     "keys without isolation": {"spec.proxy.auth": {"apiKeys": {"secretName": "tenants"}}},
     "isolation by default": {"spec.proxy.auth": {"tenantIsolation": "Shared"}},
+    "priority without keys": {"spec.proxy.auth": {"requestPriority": "Ignore"}},
 }
 
 

@@ -126,6 +126,7 @@ def test_defaults() -> None:
         "spec.proxy.accessLog.policy": "Errors",
         "spec.proxy.auth": {},
         "spec.proxy.auth.tenantIsolation": "Shared",
+        "spec.proxy.auth.requestPriority": "Forward",
         "spec.proxy.service": {},
         "spec.proxy.service.type": "ClusterIP",
         "spec.proxy.media": {},

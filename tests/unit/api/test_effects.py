@@ -141,6 +141,7 @@ SAMPLES: dict[str, list[Any]] = {
     "proxy.tls.secretName": ["web"],
     "proxy.auth.apiKeys.secretName": ["tenants"],
     "proxy.auth.tenantIsolation": ["Salted"],
+    "proxy.auth.requestPriority": ["Ignore"],
     "proxy.accessLog.policy": ["None", "All"],
     "proxy.accessLog.samplePercent": [5],
     "proxy.cors.allowedOrigins": [["https://a.example.com"]],

@@ -106,6 +106,7 @@ FIELDS: list[tuple[str, Any, set[str]]] = [
     ("proxy.tls", {"secretName": "a"}, {PROXY}),
     ("proxy.auth.apiKeys", {"secretName": "a"}, {PROXY}),
     ("proxy.auth.tenantIsolation", "Salted", {PROXY}),
+    ("proxy.auth.requestPriority", "Ignore", {PROXY}),
     ("proxy.accessLog.policy", "All", {PROXY}),
     ("proxy.accessLog.samplePercent", 5, {PROXY}),
     ("proxy.cors.allowedOrigins", ["https://a.example"], {PROXY}),

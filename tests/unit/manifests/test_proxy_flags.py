@@ -54,6 +54,7 @@ def test_the_defaults_are_the_proxys_own() -> None:
     assert found.affinity is Affinity.NONE
     assert (found.tls_certificate, found.tls_key, found.api_keys) == (None, None, None)
     assert found.tenant_isolation is TenantIsolation.SHARED
+    assert not found.media.ignores_priority
     assert found.allowed_origins == frozenset()
 
 
@@ -82,13 +83,15 @@ def test_defaults_and_aggregated() -> None:
 def test_tenants() -> None:
     found = settings(
         {
-            "proxy.auth": {"apiKeys": {"secretName": "tenants"}, "tenantIsolation": "Salted"},
+            "proxy.auth": {"apiKeys": {"secretName": "tenants"}, "tenantIsolation": "Salted"}
+            | {"requestPriority": "Ignore"},
             "proxy.limits.maxPerTenant": 3,
         }
     )
     assert found.api_keys == Path("/var/lib/epd/api-keys")
     assert found.tenant_isolation is TenantIsolation.SALTED
     assert found.limits.max_in_flight_per_tenant == 3
+    assert found.media.ignores_priority
 
 
 @pytest.mark.parametrize(

@@ -70,12 +70,17 @@ def test_prefill_and_decode_as_engines_of_their_own() -> None:
 
 def test_the_flags_of_room_and_sharing() -> None:
     flags = """--max-connections 9 --max-in-flight-per-engine 0 --queue 0 --queue-timeout 3s
-        --connector Managed --hint-seconds 90 --affinity Prefix"""
+        --connector Managed --hint-seconds 90 --affinity Prefix --ignore-priority"""
     read = settings("--namespace", "ai", "--epd", "q", *flags.split())
     limits = read.limits
     assert (limits.max_connections, limits.max_in_flight_per_engine, limits.queue, limits.queue_seconds) == (9, 0, 0, 3)
     assert (read.connector, read.hint_seconds, read.affinity) == (Connector.MANAGED, 90, Affinity.PREFIX)
-    assert settings("--namespace", "ai", "--epd", "q").affinity is Affinity.NONE
+    default = settings("--namespace", "ai", "--epd", "q")
+    assert (default.affinity, default.media.ignores_priority, read.media.ignores_priority) == (
+        Affinity.NONE,
+        False,
+        True,
+    )
 
 
 def test_the_flags_of_engines_that_are_pushed_to() -> None:

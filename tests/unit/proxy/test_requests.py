@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -221,6 +222,16 @@ def test_what_every_primer_repeats_is_bounded() -> None:
         parse_chat(chat(A, model="m", mm_processor_kwargs={"a": "x" * 65536}), policy=POLICY)
     # without items there are no primers
     assert parse_chat(chat("t", mm_processor_kwargs={"a": "x" * 65536}), policy=POLICY).items == ()
+
+
+def test_priority_travels_on_unless_it_is_to_be_ignored() -> None:
+    body = chat(A, model="m", priority=-1)
+    sent = []
+    for policy in (POLICY, replace(POLICY, ignores_priority=True)):
+        request = parse_chat(body, policy=policy)
+        documents = (whole(request.body), whole(primer_body(request, request.items)))
+        sent.append([json.loads(document).get("priority") for document in documents])
+    assert sent == [[-1, -1], [None, None]]
 
 
 def test_numbers_stay_exact() -> None:
