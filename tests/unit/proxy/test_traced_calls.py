@@ -10,7 +10,7 @@ from opentelemetry.trace import StatusCode
 
 from epd.api.names import Role
 from epd.proxy.pods import Member, Members
-from epd.proxy.traced_calls import TracedTransport
+from epd.proxy.traced_calls import TracedTransport, told_path
 from epd.proxy.transport import Answer, Call, Cause, Transport, TransportError
 from unit.proxy.engines import Collected, Scripted, document, streamed
 
@@ -75,6 +75,19 @@ async def test_the_engine_gets_the_calls_own_context() -> None:
         "epd.model_version": "v1",
         "epd.request_id": "r1",
     }
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/v1/responses", "/v1/responses"),
+        ("/v1/responses/resp_0123?stream=true", "/v1/responses/REDACTED"),
+        ("/v1/responses/resp_0123/cancel", "/v1/responses/REDACTED/cancel"),
+        ("/v1/chat/completions?key=k", "/v1/chat/completions"),
+    ],
+)
+def test_what_spans_tell_of_a_path(path: str, told: str) -> None:
+    assert told_path(path) == told
 
 
 async def test_the_proxys_own_questions_have_no_span() -> None:
