@@ -7,7 +7,7 @@ not be encoded (`exchange.py` does), and speaks to no encoder by itself (`primer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -41,9 +41,9 @@ class _Join:
 
     __slots__ = ("_left", "over")
 
-    def __init__(self, flights: int) -> None:
+    def __init__(self, flights: int, loop: asyncio.AbstractEventLoop) -> None:
         self._left = flights
-        self.over = Signal(asyncio.get_running_loop())
+        self.over = Signal(loop)
 
     def landed(self) -> None:
         """One of them has."""
@@ -102,6 +102,8 @@ class Encoding:
         self._hints = hints
         self._hinting = sharing.hinted and hints.seconds > 0
         self._flights: dict[_Key, _Flight] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The one it works in, once it does: to ask which one runs is a system call before Python 3.12."""
         self._primers = Primers(
             transport=transport, rotation=rotation, metrics=metrics, attempt_seconds=attempt_seconds, sharing=sharing
         )
@@ -127,9 +129,12 @@ class Encoding:
                 joined[key] = (item, flight)
         if known:
             self._metrics.encoded("hinted", len(known))
-        results: list[Result] = [*known.values()]
-        results += await self._run(work, mine, [flight for _, flight in joined.values()])
-        return results + await self._take_over(work, joined) if joined else results
+        results = await self._run(work, mine, [flight for _, flight in joined.values()] if joined else ())
+        if known:
+            results = [*known.values(), *results]
+        if joined:
+            results += await self._take_over(work, joined)
+        return results
 
     def hinted(self, request: ParsedRequest, pairing: str) -> int:
         """How many items of `request` need no primer by encoders of `pairing`."""
@@ -170,18 +175,18 @@ class Encoding:
         self._metrics.encoded("coalesced", len(results))
         return results + await self._run(work, unmet, ()) if unmet else results
 
-    async def _run(self, work: _Work, items: Mapping[_Key, MediaItem], joined: Iterable[_Flight]) -> list[Result]:
+    async def _run(self, work: _Work, items: dict[_Key, MediaItem], joined: Collection[_Flight]) -> list[Result]:
         """Encode `items` by primers of our own, of which these are the results; and wait for those `joined`."""
         encoders = self._rotation.encoders(work.order.pairing) if items else ()
         started = self._start(work, items, encoders) if encoders else []
-        await self._wait([*started, *dict.fromkeys(joined)])
+        await self._wait([*started, *dict.fromkeys(joined)] if joined else started)
         results = [_result(flight) for flight in started]
         if items and not encoders:
             self._metrics.encoded("failed", len(items))
             results.append(EncodeFailure(reason=NO_ENCODER))
         return results
 
-    def _start(self, work: _Work, items: Mapping[_Key, MediaItem], encoders: Sequence[Member]) -> list[_Flight]:
+    def _start(self, work: _Work, items: dict[_Key, MediaItem], encoders: Sequence[Member]) -> list[_Flight]:
         """Begin primers: images together per encoder, other media one by one (as vLLM's own proxy batches)."""
         groups: dict[tuple[str, str], tuple[Member, dict[_Key, MediaItem]]] = {}
         for key, item in items.items():
@@ -194,7 +199,7 @@ class Encoding:
             work.turns = work.turns or asyncio.Semaphore(PRIMERS_AT_ONCE)
         return [self._launch(work, group, encoder, child) for child, (encoder, group) in enumerate(groups.values())]
 
-    def _launch(self, work: _Work, group: Mapping[_Key, MediaItem], encoder: Member, child: int) -> _Flight:
+    def _launch(self, work: _Work, group: dict[_Key, MediaItem], encoder: Member, child: int) -> _Flight:
         primer = Primer(work.order, tuple(group.values()), encoder, f"{work.order.request_id}-e{child}")
         flight = _Flight(primer, tuple(group))
         if self._coalesced:
@@ -209,7 +214,9 @@ class Encoding:
         left = [flight for flight in flights if not flight.landed]
         if not left:
             return
-        join = _Join(len(left))
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        join = _Join(len(left), self._loop)
         for flight in left:
             flight.joins.append(join)
         try:

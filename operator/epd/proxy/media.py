@@ -62,14 +62,12 @@ class MediaItem:
 
     kind: str
     part_type: str
-    payload: tuple[tuple[str, str], ...]
+    payload: dict[str, str]
     identifier: str | None
     key: str
     _written: bytes = field(init=False, repr=False, compare=False)
 
-    def __init__(
-        self, *, kind: str, part_type: str, payload: tuple[tuple[str, str], ...], identifier: str | None, key: str
-    ) -> None:
+    def __init__(self, *, kind: str, part_type: str, payload: dict[str, str], identifier: str | None, key: str) -> None:
         self.kind = kind
         self.part_type = part_type
         self.payload = payload
@@ -82,7 +80,7 @@ class MediaItem:
 
         Only known keys are left: beside a `uuid`, vLLM goes by the first media key of a part rather than by its `type`.
         """
-        part: dict[str, Any] = {"type": self.part_type, self.part_type: dict(self.payload)}
+        part: dict[str, Any] = {"type": self.part_type, self.part_type: self.payload}
         if self.identifier is not None:
             part["uuid"] = self.identifier
         return part
@@ -116,7 +114,7 @@ def parse_media(
         media_format = payloads.expand(text_of(payload, "format", where=where))
         return inline_item(
             part_type,
-            (("data", data), ("format", media_format)),
+            {"data": data, "format": media_format},
             media_format=media_format,
             data=data,
             policy=policy,
@@ -150,9 +148,9 @@ def url_item(
         # what was lifted is not just the payload
         url = payloads.expand(url)
         head, _, data = url.partition(",")
-    fields: tuple[tuple[str, str], ...] = (("url", url),)
+    fields = {"url": url}
     if isinstance(detail, str):
-        fields = (*fields, ("detail", detail))
+        fields["detail"] = detail
     if url[:5].lower() == "data:":
         mime_type = _mime_type(head[5:])
         if mime_type is None or not data or data.isspace():
@@ -173,7 +171,7 @@ def url_item(
 
 def inline_item(
     part_type: str,
-    fields: tuple[tuple[str, str], ...],
+    fields: dict[str, str],
     *,
     data: str,
     mime_type: str = "",
