@@ -27,7 +27,8 @@ _PART: Final = "\0"
 """Stands between a client and the engine or pairing that its requests wait for; no client's name has it."""
 
 Choose = Callable[[bool], Member | None]
-"""Chooses an engine: if True is given, only one that has room."""
+"""Chooses an engine: if True is given, only one that has room. Whether there is one is the same for all requests that
+are confined to the same."""
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +108,8 @@ class Admission:
 
         if self._rotation.has_room(engine):
             return engine
-        return await self.wait(client, choose, trail, only=engine.name)
+        # no pairing is called that: values of labels have no slash
+        return await self.wait(client, choose, trail, only=f"engine/{engine.name}")
 
     def _leave(self, name: str, waiter: _Waiter) -> None:
         placed = waiter.placed
@@ -165,15 +167,21 @@ class Admission:
 
     def _let_in(self) -> bool:
         """Let in the next one that there is room for; of each queue the one that came first may be."""
+        full: set[str] = set()
         for name, queue in self._queues.items():
-            waiter = _first(queue)
-            member = waiter.choose(True) if waiter else None
-            if waiter is not None and member is not None:
+            scope = name.partition(_PART)[2]
+            waiter = _first(queue) if scope not in full else None
+            if waiter is None:
+                continue
+            member = waiter.choose(True)
+            if member is not None:
                 self._load.begin(member.name)
                 # the place may be a trial's, of which there is one
                 self._rotation.health.sent(member.name)
                 self._place(name, waiter, member)
                 return True
+            # each end of anything looks here: no other client finds room there either
+            full.add(scope)
         return False
 
     def _place(self, name: str, waiter: _Waiter, member: Member) -> None:
@@ -189,10 +197,9 @@ class Admission:
         """Engines came or went: let in what there is room for now, and send away what has no engine left."""
         self._let_all_in()
         for name, queue in list(self._queues.items()):
-            for waiter in list(queue):
-                if not waiter.placed.done() and waiter.choose(False) is None:
-                    self._take_out(name, waiter)
-                    waiter.placed.set_result(None)
+            while (waiter := _first(queue)) and waiter.choose(False) is None:
+                self._take_out(name, waiter)
+                waiter.placed.set_result(None)
 
     def _let_all_in(self) -> None:
         while self.waiting and self._let_in():

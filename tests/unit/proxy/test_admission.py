@@ -143,6 +143,38 @@ async def test_one_clients_requests_are_let_in_as_they_came() -> None:
     assert q.let_in == [f"{request}@d0" for request in "abcdef"]
 
 
+async def test_looking_for_room_takes_no_longer_for_many_clients() -> None:
+    q = Queue(member("d0"), member("d9", "q"), member("e0"), limit=100)
+    q.load.begin("d0")
+    q.load.begin("d9")
+    looked: list[str | None] = []
+
+    async def wait(client: str, pairing: str | None) -> None:
+        def choose(bounded: bool) -> Member | None:
+            looked.append(pairing)
+            return q.rotation.prefill("r", pairing=pairing, bounded=bounded)
+
+        engine = await q.admission.wait(client, choose, q.trail, only=pairing or "")
+        assert engine is not None
+        q.let_in.append(f"{client}@{engine.name}")
+
+    waits = [asyncio.create_task(wait(f"c{n}", (None, "p", "q")[n % 3])) for n in range(90)]
+    await settle()
+    looked.clear()
+    # whatever ends anywhere
+    q.load.end("e0")
+    assert looked == [None, "p", "q"]
+    q.load.end("d9")
+    await settle()
+    assert q.let_in == ["c0@d9"]
+    q.load.begin("d9")
+    q.load.begin("d0")
+    for task in waits:
+        task.cancel()
+    await settle()
+    assert (q.admission.waiting, q.admission._queues) == (0, {})
+
+
 async def test_new_engines_are_used_at_once() -> None:
     q = Queue(member("d0"))
     q.load.begin("d0")
