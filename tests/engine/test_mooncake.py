@@ -14,8 +14,9 @@ from vllm.distributed.ec_transfer.ec_connector.mooncake.scheduler import ECMoonc
 
 from epd.proxy.connectors import announce
 from epd.proxy.media import MediaPolicy
+from epd.proxy.parsed import ParsedRequest, primer_body
 from epd.proxy.pushes import push
-from epd.proxy.requests import ParsedRequest, parse_chat, primer_body
+from epd.proxy.requests import parse_chat
 
 CONSUMER = "tcp://10.0.0.9:14579"
 PAIRS = [("AAAA",), ("AAAA", "BBBB", "CCCC"), ("AAAA", "BBBB", "AAAA", "CCCC", "BBBB")]

@@ -24,8 +24,9 @@ from epd.proxy.encoding import Encoding
 from epd.proxy.fetching import Fetched, fetch
 from epd.proxy.metrics import Metrics
 from epd.proxy.models import MODELS_KEY, MODELS_SECONDS
+from epd.proxy.parsed import ParsedRequest
 from epd.proxy.primers import Encoded, EncodeFailure, EncodeOrder
-from epd.proxy.requests import CHAT_PATH, MODELS_PATH, ParsedRequest
+from epd.proxy.requests import CHAT_PATH, MODELS_PATH
 from epd.proxy.rotation import Rotation
 from epd.proxy.transport import Call, Transport, TransportError
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from epd.proxy.documents import read_unbounded, write
-from epd.proxy.requests import ParsedRequest
+from epd.proxy.parsed import ParsedRequest
 
 
 class Sticky(str):

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from epd.proxy.affinity import Sticky
+from epd.proxy.parsed import ParsedRequest
 from epd.proxy.pods import Member
 from epd.proxy.record import Trail
-from epd.proxy.requests import ParsedRequest
 from epd.proxy.transport import Cause, Reply
 
 NOBODY: Final = frozenset[str]()

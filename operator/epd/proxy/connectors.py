@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from epd.proxy.requests import ParsedRequest
+from epd.proxy.parsed import ParsedRequest
 
 
 class Connector(StrEnum):

@@ -13,14 +13,8 @@ from typing import Any, Final
 from epd.proxy.documents import write
 from epd.proxy.errors import InvalidRequestError
 from epd.proxy.media import MediaItem, MediaPolicy, text_of, url_item
-from epd.proxy.requests import (
-    PRIMER_FIELDS,
-    GivenBody,
-    ParsedRequest,
-    Reading,
-    check_part,
-    refused_type,
-)
+from epd.proxy.parsed import ParsedRequest
+from epd.proxy.requests import PRIMER_FIELDS, GivenBody, Reading, check_part, refused_type
 from epd.proxy.transfers import TRANSFER_FIELDS
 
 RESPONSE_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")

@@ -16,9 +16,9 @@ from epd.proxy.course import Course, Signal
 from epd.proxy.hints import Hints, hint_keys
 from epd.proxy.media import MediaItem
 from epd.proxy.metrics import Metrics
+from epd.proxy.parsed import ParsedRequest
 from epd.proxy.pods import Member
 from epd.proxy.primers import Encoded, EncodeFailure, EncodeOrder, Primer, Primers
-from epd.proxy.requests import ParsedRequest
 from epd.proxy.rotation import Rotation
 from epd.proxy.transport import Transport
 

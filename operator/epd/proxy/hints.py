@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from epd.proxy.requests import ParsedRequest
+from epd.proxy.parsed import ParsedRequest
 from epd.proxy.rewrite import Reported
 
 HINTS_LIMIT: Final = 16_384

@@ -17,10 +17,11 @@ from epd.proxy.expiry import Expiry
 from epd.proxy.fetching import Fetched, fetch
 from epd.proxy.media import MediaItem
 from epd.proxy.metrics import Metrics
+from epd.proxy.parsed import ParsedRequest, primer_body
 from epd.proxy.pods import Member
 from epd.proxy.pushes import Push, push
 from epd.proxy.record import Trail
-from epd.proxy.requests import CHAT_PATH, ParsedRequest, primer_body
+from epd.proxy.requests import CHAT_PATH
 from epd.proxy.rewrite import Reported, read_report
 from epd.proxy.rotation import Rotation
 from epd.proxy.transport import Call, Cause, Transport, TransportError

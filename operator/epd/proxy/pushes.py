@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 
 from epd.proxy.media import MediaItem
-from epd.proxy.requests import ParsedRequest
+from epd.proxy.parsed import ParsedRequest
 
 TRANSFER_BYTES: Final = 16
 """Random bytes of an id, as many as vLLM's own proxy takes: an engine refuses one that names another encoding."""

@@ -20,7 +20,7 @@ import orjson
 
 from epd.proxy.documents import write
 from epd.proxy.media import MediaItem
-from epd.proxy.requests import ParsedRequest
+from epd.proxy.parsed import ParsedRequest
 
 OPTIONS: Final = frozenset({"mm_processor_kwargs", "media_io_kwargs"})
 """Fields with which an engine hashes a `uuid` anew (vLLM multimodal/processing/inputs.py, `get_mm_hashes`)."""

@@ -26,7 +26,8 @@ from epd.proxy.dialects import (
 )
 from epd.proxy.errors import InvalidRequestError, MethodNotAllowedError, NotFoundError
 from epd.proxy.media import MediaPolicy
-from epd.proxy.requests import CHAT_PATH, COMPLETIONS_PATH, MODELS_PATH, GivenBody, ParsedRequest, parse_chat
+from epd.proxy.parsed import ParsedRequest
+from epd.proxy.requests import CHAT_PATH, COMPLETIONS_PATH, MODELS_PATH, GivenBody, parse_chat
 from epd.proxy.stored import RESPONSES_PATH
 
 MESSAGES_PATH: Final = "/v1/messages"

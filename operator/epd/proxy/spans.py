@@ -27,9 +27,9 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, form
 from opentelemetry.util.types import AttributeValue
 
 from epd import __version__
+from epd.proxy.parsed import ParsedRequest
 from epd.proxy.pods import Members
 from epd.proxy.record import BROKEN, FAILED, Record, Wait
-from epd.proxy.requests import ParsedRequest
 from epd.proxy.traced_calls import PROPAGATOR, TracedTransport, inject, told_path
 from epd.proxy.transport import Transport
 

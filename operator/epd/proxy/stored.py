@@ -12,8 +12,8 @@ from typing import Final
 
 from epd.proxy.errors import InvalidRequestError
 from epd.proxy.identifiers import HashAlgorithm, digest
+from epd.proxy.parsed import ParsedRequest
 from epd.proxy.pods import Member
-from epd.proxy.requests import ParsedRequest
 
 RESPONSES_PATH: Final = "/v1/responses"
 

@@ -22,8 +22,8 @@ from epd.proxy.errors import (
 from epd.proxy.handler import Turn
 from epd.proxy.head import Head
 from epd.proxy.intake import Intake
+from epd.proxy.parsed import ParsedRequest
 from epd.proxy.record import Record, Trail, outcome_of
-from epd.proxy.requests import ParsedRequest
 from epd.proxy.routes import Handling, Match, find
 from epd.proxy.transport import Reply
 

@@ -11,7 +11,7 @@ from epd.proxy.identifiers import HashAlgorithm
 from epd.proxy.intake import Intake
 from epd.proxy.lifting import LiftedBody
 from epd.proxy.media import MediaPolicy
-from epd.proxy.requests import ParsedRequest
+from epd.proxy.parsed import ParsedRequest
 from epd.proxy.routes import find
 from epd.proxy.transport import Body
 from unit.proxy.bodytexts import base64_text

@@ -11,7 +11,8 @@ from epd.proxy.affinity import PREFIX_CHARACTERS, SESSION_HEADER, Affinity, Stic
 from epd.proxy.dialects import parse_messages, parse_responses, parse_text
 from epd.proxy.lifting import Lifter
 from epd.proxy.media import MediaPolicy
-from epd.proxy.requests import ParsedRequest, parse_chat
+from epd.proxy.parsed import ParsedRequest
+from epd.proxy.requests import parse_chat
 from epd.proxy.routing import InFlight, choose_prefill
 from unit.proxy.engines import member
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epd.proxy.dialects import SCORED_FIELDS
-from epd.proxy.requests import ParsedRequest, primer_body
+from epd.proxy.parsed import ParsedRequest, primer_body
 from epd.proxy.rewrite import Reported, without_pixels
 from unit.proxy.places import (
     CHAT_PLACES,

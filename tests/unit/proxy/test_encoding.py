@@ -9,8 +9,8 @@ import pytest
 
 from epd.proxy.encoding import NO_ENCODER
 from epd.proxy.media import MediaItem
+from epd.proxy.parsed import ParsedRequest
 from epd.proxy.primers import Encoded, EncodeFailure, Primer
-from epd.proxy.requests import ParsedRequest
 from epd.proxy.transport import Cause
 from unit.proxy.engines import HANG, arrival, bench, broken, document, member, settle, until_called
 from unit.proxy.primings import E0, E1, E2, encoding, named, order, uuids

@@ -12,9 +12,9 @@ from epd.proxy.connectors import Connector
 from epd.proxy.encoding import PRIMERS_AT_ONCE
 from epd.proxy.hints import Hints, hint_keys
 from epd.proxy.media import MediaItem
+from epd.proxy.parsed import ParsedRequest
+from epd.proxy.parsed import primer_body as body_of_primer
 from epd.proxy.primers import Encoded, EncodeFailure
-from epd.proxy.requests import ParsedRequest
-from epd.proxy.requests import primer_body as body_of_primer
 from epd.proxy.transport import Body, Cause
 from unit.proxy.engines import HANG, bench, broken, document, settle, until_called
 from unit.proxy.primings import E0, E1, MANY, encoding, named, order, sounds, uuids

@@ -5,7 +5,8 @@ import json
 from epd.proxy import hints as module
 from epd.proxy.hints import Hint, Hints, hint_keys
 from epd.proxy.media import MediaPolicy
-from epd.proxy.requests import ParsedRequest, parse_chat
+from epd.proxy.parsed import ParsedRequest
+from epd.proxy.requests import parse_chat
 from epd.proxy.rewrite import Reported
 
 REPORTED = Reported(identifier="k", metadata={"image_grid_thw": [1, 8, 8]})

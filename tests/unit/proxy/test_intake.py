@@ -15,7 +15,8 @@ from epd.proxy.identifiers import HashAlgorithm
 from epd.proxy.intake import Intake
 from epd.proxy.lifting import LiftedBody
 from epd.proxy.media import KINDS, MediaPolicy, parse_media
-from epd.proxy.requests import ParsedRequest, parse_chat, primer_body
+from epd.proxy.parsed import ParsedRequest, primer_body
+from epd.proxy.requests import parse_chat
 from epd.proxy.transport import Body
 from unit.proxy.bodytexts import base64_text, bodies, slices
 

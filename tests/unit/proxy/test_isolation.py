@@ -20,7 +20,8 @@ from epd.proxy.identifiers import HashAlgorithm
 from epd.proxy.isolation import GIVEN_MOST, Isolation, TenantIsolation
 from epd.proxy.lifting import Lifter
 from epd.proxy.media import MediaPolicy
-from epd.proxy.requests import ParsedRequest, parse_chat
+from epd.proxy.parsed import ParsedRequest
+from epd.proxy.requests import parse_chat
 from epd.proxy.routes import Parse
 
 OPEN = MediaPolicy(allowed_domains=frozenset({"a.com"}))

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from epd.proxy.media import MediaPolicy
+from epd.proxy.parsed import ParsedRequest, primer_body
 from epd.proxy.pushes import TRANSFER_BYTES, Push, push
-from epd.proxy.requests import ParsedRequest, parse_chat, primer_body
+from epd.proxy.requests import parse_chat
 
 PUSH = Push(consumer="tcp://10.0.0.9:14579", transfers=["t0", "t1"])
 

@@ -11,7 +11,8 @@ from epd.proxy.bodies import Bodies
 from epd.proxy.identifiers import HashAlgorithm
 from epd.proxy.intake import Intake
 from epd.proxy.media import MediaPolicy
-from epd.proxy.requests import ParsedRequest, parse_chat
+from epd.proxy.parsed import ParsedRequest
+from epd.proxy.requests import parse_chat
 from epd.proxy.rewrite import Reported, read_report, without_pixels
 from epd.proxy.transport import Body
 from unit.proxy.bodytexts import base64_text

@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
 
-from epd.proxy.requests import ParsedRequest
+from epd.proxy.parsed import ParsedRequest
 from epd.proxy.spans import READ_BYTES, TellingExporter, Tracing, make_provider
 
 
