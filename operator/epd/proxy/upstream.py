@@ -1,12 +1,12 @@
-"""One connection to an engine: HTTP/1.1 on asyncio's callbacks, parsed by httptools.
+"""One connection to an engine: answers of HTTP/1.1 on asyncio's callbacks, parsed by httptools.
 
-Opens no connection, keeps none for later and retries nothing (`pool.py` does).
+Opens no connection, keeps none for later and retries nothing (`pool.py` does); `outgoing.py` writes what is sent.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, cast
 
@@ -15,7 +15,8 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from epd.proxy.answers import EngineAnswer
 from epd.proxy.course import Signal
 from epd.proxy.framing import begin_of_chunk
-from epd.proxy.transport import Body, Buffer, Cause, TransportError
+from epd.proxy.outgoing import RequestSender
+from epd.proxy.transport import Body, Cause, TransportError
 
 HEAD_BYTES: Final = 64 * 1024
 """Bound of the headers of an answer: 16 times what NGINX takes."""
@@ -23,12 +24,6 @@ HEADER_SIGNS: Final = 4
 """A colon, a space and the end of the line."""
 OVERHEAD_BYTES: Final = 2 * HEAD_BYTES
 """Bound of what comes without a byte of body: interim answers, a head with much white space, trailers."""
-JOINED_BYTES: Final = 64 * 1024
-"""Up to here head and body are copied together (5 us at most), which spares a system call; more is never copied here.
-It also is how much asyncio keeps in a transport before it pauses its writer."""
-BATCH_BYTES: Final = 256 * 1024
-"""How much of a large body is handed to the transport at once. More than the kernel takes at a time saves nothing, and
-asyncio before Python 3.12 joins what `writelines` gets."""
 
 _LINE_FEED: Final = ord("\n")
 _BODYLESS: Final = frozenset({204, 304})
@@ -70,6 +65,7 @@ class EngineConnection(asyncio.Protocol):
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
+        self._sender: RequestSender
         self._lost = False
         self._parser = HttpResponseParser(self)
         self._answer: EngineAnswer | None = None
@@ -83,9 +79,6 @@ class EngineConnection(asyncio.Protocol):
         self._head = 0
         self._overhead = 0
         self._paused = False
-        self._unsent: Iterator[list[Buffer]] | None = None
-        self._large = False
-        self._full = False
 
     @property
     def closed(self) -> bool:
@@ -101,12 +94,7 @@ class EngineConnection(asyncio.Protocol):
         self._bodyless = bodyless
         self._head = self._overhead = 0
         self.heard = False
-        self._large = size > JOINED_BYTES
-        if self._large:
-            self._unsent = _batches(head, body)
-            self._write_on()
-        else:
-            self._transport.write(head + body if isinstance(body, bytes) else b"".join((head, *body)))
+        self._sender.send(head, body, size)
         return answer
 
     def pause(self) -> None:
@@ -124,7 +112,7 @@ class EngineConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once; nobody hears of the answer any more."""
         self._answer = None
-        self._unsent = None
+        self._sender.drop()
         if not self._lost:
             self._transport.abort()
 
@@ -140,6 +128,7 @@ class EngineConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin idle."""
         self._transport = cast("asyncio.Transport", transport)
+        self._sender = RequestSender(self._transport)
 
     def data_received(self, data: bytes) -> None:
         """Parse, then hand on what this read brought, all of it at once."""
@@ -189,12 +178,11 @@ class EngineConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Hold the rest of the body."""
-        self._full = True
+        self._sender.pause()
 
     def resume_writing(self) -> None:
         """Send more of it."""
-        self._full = False
-        self._write_on()
+        self._sender.resume()
 
     # httptools calls these
 
@@ -264,8 +252,7 @@ class EngineConnection(asyncio.Protocol):
 
     def _finish(self, answer: EngineAnswer, *, reusable: bool) -> None:
         self._answer = None
-        unsent = self._large and (self._unsent is not None or self._transport.get_write_buffer_size() > 0)
-        if reusable and self._keep and not unsent and not self.closed:
+        if reusable and self._keep and not self._sender.unsent() and not self.closed:
             self.resume()
             self._on_free(self)
         else:
@@ -283,36 +270,9 @@ class EngineConnection(asyncio.Protocol):
             error.__cause__ = exc
             self.break_off(error)
 
-    def _write_on(self) -> None:
-        if self._unsent is None or self.closed:
-            return
-        for batch in self._unsent:
-            self._transport.writelines(batch)
-            if self._full:
-                return
-        self._unsent = None
-
 
 def _ends_with_connection(answer: EngineAnswer) -> bool:
     """Whether the end of the connection is how the end of this body shows (RFC 9112, 6.3)."""
     if "content-length" in answer.headers or answer.status in _BODYLESS:
         return False
     return not answer.headers.get("transfer-encoding", "").lower().endswith("chunked")
-
-
-def _batches(head: bytes, body: Body) -> Iterator[list[Buffer]]:
-    """Cut head and body into lists of views, each of BATCH_BYTES in all but for the last."""
-    batch: list[Buffer] = [head]
-    room = BATCH_BYTES - len(head)
-    for piece in (body,) if isinstance(body, bytes) else body:
-        view = memoryview(piece)
-        while view:
-            part = view[:room]
-            view = view[len(part) :]
-            batch.append(part)
-            room -= len(part)
-            if not room:
-                yield batch
-                batch, room = [], BATCH_BYTES
-    if batch:
-        yield batch

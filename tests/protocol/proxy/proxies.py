@@ -49,8 +49,9 @@ class Proxy:
     def run_out_of_time(self) -> None:
         """Let the deadline of every request that is being answered be now, however fast the machine is."""
         for connection in self.listener._connections.all():
-            if connection._turn is not None:
-                connection._look(connection._turn.deadline)
+            turn = connection._serving.turn
+            if turn is not None:
+                connection._look(turn.deadline)
 
     def value(self, name: str, **labels: str) -> float:
         labels = {"namespace": "ns", "epd": "demo", **labels}

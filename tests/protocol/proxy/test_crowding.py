@@ -95,7 +95,7 @@ async def parts_of_heads_make_room() -> None:
     slow = [await connect(listener) for _ in range(8)]
     for _, writer in slow:
         writer.write(GET[:-2])
-    await until(lambda: all(connection._rest for connection in listener._connections.all()))
+    await until(lambda: all(connection._inflow.rest for connection in listener._connections.all()))
     reading = [asyncio.create_task(reader.read()) for reader, _ in slow]
     newcomer = await connect(listener)
     assert await ask(newcomer) == [200]

@@ -171,7 +171,7 @@ async def run_ahead(requests: int) -> tuple[int, int]:
     writer.write(b"GET / HTTP/1.1\r\nHost: p\r\n\r\n" * requests)
     writer.write_eof()
     async with asyncio.timeout(30):
-        while not any(connection._paused for connection in listener._connections.all()):  # noqa: ASYNC110 - there is no Event
+        while not any(connection._inflow.held for connection in listener._connections.all()):  # noqa: ASYNC110 - there is no Event
             await asyncio.sleep(0.001)
         [connection] = listener._connections.all()
         waiting = connection._transport.get_write_buffer_size()

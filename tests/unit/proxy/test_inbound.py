@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from epd.proxy.inbound import READ_AHEAD
+from epd.proxy.inflow import READ_AHEAD
 from epd.proxy.transport import Reply
 from unit.proxy.clients import GET, post, refuses, settle, until, waits
 from unit.proxy.recorder import RecordedTurn, Recorder, Wire, answers_ok, ok
@@ -79,7 +79,7 @@ async def test_refusals_that_nobody_reads_stop_the_reading() -> None:
 async def test_a_last_refusal_leaves_nothing_in_memory() -> None:
     wire = Wire(Recorder(begins=refuses, draining=True))
     wire.receive(GET % 0 * 5000)
-    assert (await wire.statuses(), wire.state, wire.connection._rest) == ([404], "half-closed", b"")
+    assert (await wire.statuses(), wire.state, wire.connection._inflow.rest) == ([404], "half-closed", b"")
 
 
 async def test_nothing_is_read_behind_a_last_request() -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from epd.proxy import inbound
+from epd.proxy import probing
 from epd.proxy.framing import CONTINUE, LAST_CHUNK, chunk
 from epd.proxy.transport import Reply, Sink
 from unit.proxy.clients import GET, Stream, post, settle, streams, until, waits
@@ -69,7 +69,7 @@ async def test_a_client_that_leaves_in_its_body_ends_the_turn() -> None:
 
 
 async def test_a_half_closed_client_gets_its_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbound, "PROBE_SECONDS", 0.001)
+    monkeypatch.setattr(probing, "PROBE_SECONDS", 0.001)
     release = asyncio.Event()
     wire = Wire(waits(release))
     wire.receive(GET % 0 + GET % 1)
@@ -82,7 +82,7 @@ async def test_a_half_closed_client_gets_its_answers(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_half_closed_client_of_a_stream_is_sent_comments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbound, "PROBE_SECONDS", 0.001)
+    monkeypatch.setattr(probing, "PROBE_SECONDS", 0.001)
     stream = Stream()
     wire = Wire(streams(stream))
     wire.receive(post())

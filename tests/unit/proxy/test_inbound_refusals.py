@@ -6,7 +6,7 @@ import pytest
 
 from epd.proxy.closing import LINGER_LIMIT
 from epd.proxy.framing import CONTINUE
-from epd.proxy.inbound import SWALLOW_LIMIT
+from epd.proxy.serving import SWALLOW_LIMIT
 from unit.proxy.clients import GET, post, refuses_body, refuses_head
 from unit.proxy.recorder import Recorder, Wire, statuses
 

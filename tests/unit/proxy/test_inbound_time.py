@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from epd.proxy import closing, inbound
-from epd.proxy.inbound import SWALLOW_LIMIT
+from epd.proxy import closing, inbound, patience, serving
+from epd.proxy.serving import SWALLOW_LIMIT
 from epd.proxy.transport import Reply
 from unit.proxy.clients import GET, Stream, post, refuses, refuses_head, settle, streams, until
 from unit.proxy.recorder import RecordedTurn, Recorder, Wire, answers_ok, statuses
@@ -17,8 +17,10 @@ pytestmark = pytest.mark.interpreted
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("IDLE_SECONDS", "HEAD_SECONDS", "BODY_SECONDS", "GRACE_SECONDS", "SWALLOW_SECONDS"):
-        monkeypatch.setattr(inbound, name, 0.02)
+    for name in ("IDLE_SECONDS", "HEAD_SECONDS", "BODY_SECONDS", "SWALLOW_SECONDS"):
+        monkeypatch.setattr(patience, name, 0.02)
+    for user in (inbound, serving):
+        monkeypatch.setattr(user, "GRACE_SECONDS", 0.02)
     monkeypatch.setattr(closing, "LINGER_SECONDS", 0.02)
 
 

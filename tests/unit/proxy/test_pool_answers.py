@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from epd.proxy.outgoing import BATCH_BYTES
 from epd.proxy.pool import HttpTransport
 from epd.proxy.transport import Cause
-from epd.proxy.upstream import BATCH_BYTES
 from unit.proxy.calling import cause, only
 from unit.proxy.rawengine import CHUNKED, OK, Peer, Recorder, once, raw_engine, until
 
@@ -104,7 +104,7 @@ async def test_a_large_body_waits_for_a_slow_reader(transport: HttpTransport) ->
     body = (b"x" * (63 << 20), memoryview(b"y" * (1 << 20)))
     async with raw_engine(behave) as engine:
         task = asyncio.create_task(transport.send(engine.call(body=body)))
-        await until(lambda: bool(transport._connections) and only(transport)._full)
+        await until(lambda: bool(transport._connections) and only(transport)._sender.full)
         for _ in range(100):
             assert only(transport)._transport.get_write_buffer_size() <= 2 * BATCH_BYTES
             await asyncio.sleep(0)

@@ -8,9 +8,9 @@ import hashlib
 import pytest
 
 from epd.proxy import pool
+from epd.proxy.outgoing import BATCH_BYTES
 from epd.proxy.pool import HttpTransport
 from epd.proxy.transport import Call, Cause
-from epd.proxy.upstream import BATCH_BYTES
 from unit.proxy.calling import cause
 from unit.proxy.rawengine import OK, Peer, answers, raw_engine, until
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from epd.proxy.outgoing import BATCH_BYTES, JOINED_BYTES
 from epd.proxy.transport import Body, Buffer, Cause, TransportError
-from epd.proxy.upstream import BATCH_BYTES, JOINED_BYTES
 from unit.proxy.outcomes import LENGTH, Outcome, outcome
 from unit.proxy.rawengine import OK
 from unit.proxy.wires import Line
