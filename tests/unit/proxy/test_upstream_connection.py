@@ -1,11 +1,9 @@
-"""A connection to an engine: bodies that are sent, answers one after the other, and its end, without sockets."""
+"""A connection to an engine: answers one after the other, some before their requests are sent, without sockets."""
 
 from __future__ import annotations
 
-import pytest
-
-from epd.proxy.outgoing import BATCH_BYTES, JOINED_BYTES
-from epd.proxy.transport import Body, Buffer, Cause, TransportError
+from epd.proxy.outgoing import BATCH_BYTES
+from epd.proxy.transport import Cause, TransportError
 from unit.proxy.outcomes import LENGTH, Outcome, outcome
 from unit.proxy.rawengine import OK
 from unit.proxy.wires import Line
@@ -39,38 +37,6 @@ async def test_a_connection_that_is_broken_off_says_so() -> None:
     line.connection.break_off(TransportError(Cause.DISCONNECTED, "x"))
     assert isinstance(waiting.arrived.exception(), TransportError)
     assert line.wire.aborted
-
-
-PIECES: tuple[Buffer, ...] = (b"a" * 10, memoryview(b"b" * (2 * BATCH_BYTES)), bytearray(b"c" * 3), b"")
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"x" * JOINED_BYTES, b"x" * (JOINED_BYTES + 1), b"x" * (3 * BATCH_BYTES), PIECES]
-)
-async def test_a_body_is_written_whole(body: Body) -> None:
-    line = Line()
-    line.ask(body)
-    whole = body if isinstance(body, bytes) else b"".join(body)
-    assert line.wire.written() == b"HEAD" + whole
-    assert max(sum(map(len, batch)) for batch in line.wire.batches) <= BATCH_BYTES
-
-
-async def test_a_small_body_is_one_write_and_a_large_one_is_not_copied() -> None:
-    small, large = Line(), Line()
-    small.ask((b"a", b"b"))
-    large.ask(PIECES)
-    assert small.wire.batches == [[b"HEADab"]]
-    views = [piece for batch in large.wire.batches for piece in batch if isinstance(piece, memoryview)]
-    assert {bytes(view.obj)[:1] for view in views} == {b"a", b"b", b"c"}
-    assert all(any(view.obj is (p.obj if isinstance(p, memoryview) else p) for p in PIECES) for view in views)
-
-
-async def test_a_full_transport_holds_back_the_rest() -> None:
-    line = Line(full_after=2)
-    line.ask(b"x" * (5 * BATCH_BYTES))
-    assert len(line.wire.batches) == 2
-    line.connection.resume_writing()
-    assert line.wire.written() == b"HEAD" + b"x" * (5 * BATCH_BYTES)
 
 
 async def test_an_answer_before_the_body_was_sent_is_taken_and_its_connection_is_not() -> None:
