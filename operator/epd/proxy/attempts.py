@@ -105,21 +105,14 @@ class Attempts:
         if cause is None:
             return Outcome(attempt, target)
         taken = cause not in UNSEEN
-        failed_on = attempt.failed_on
-        if attempt.cause is None:
-            # it has refused the body without media, as an engine that is ill may
-            failed_on |= {target.name}
+        failed_on = _failed_on(attempt, target)
         # whether it has room or not: the request has had its turn, and no more of them come than were at the first
-        other = None if only else self._rotation.prefill(arrival.key, pairing=pairing, excluded=(target.name,))
-        alone = other is None
-        if other is None and self._same_again(arrival, cause, bare=bare is not None):
-            other = target
+        elsewhere = None if only else self._rotation.prefill(arrival.key, pairing=pairing, excluded=(target.name,))
+        alone = elsewhere is None
+        other = elsewhere or (target if self._same_again(arrival, cause, bare=bare is not None) else None)
         if other is None or len(failed_on) >= ENGINES_AT_RISK:
             return Outcome(attempt, target, alone=alone, failed_on=failed_on)
-        self._metrics.retried(other.role, cause)
-        arrival.trail.retried(other.role, cause)
-        if bare is not None:
-            self._metrics.resent(cause)
+        self._note_retry(arrival, other, cause, bare=bare is not None)
         if renew is not None:
             arrival = await renew(other)
         attempt = await self._prefill_side.attempt(self._sent(arrival, other), other, failed_on=failed_on)
@@ -131,6 +124,13 @@ class Attempts:
         if cause is Cause.DISCONNECTED or (bare and cause not in UNSEEN):
             return True
         return arrival.path in self._chained and cause in (Cause.STATUS, Cause.STREAM_ERROR)
+
+    def _note_retry(self, arrival: Arrival, member: Member, cause: Cause, *, bare: bool) -> None:
+        """Count that the request goes to `member`, with its media if they were left out at first."""
+        self._metrics.retried(member.role, cause)
+        arrival.trail.retried(member.role, cause)
+        if bare:
+            self._metrics.resent(cause)
 
     def _sent(self, arrival: Arrival, member: Member) -> Arrival:
         """The request as `member` is to get it, now."""
@@ -153,3 +153,11 @@ def _failure(attempt: Attempt, *, bare: bool) -> Cause | None:
     if bare and attempt.reply is not None and attempt.reply.status in REFUSALS_OF_METADATA:
         return Cause.STATUS
     return attempt.cause
+
+
+def _failed_on(attempt: Attempt, member: Member) -> frozenset[str]:
+    """The engines that an attempt at `member` that failed has failed on."""
+    if attempt.cause is None:
+        # it has refused the body without media, as an engine that is ill may
+        return attempt.failed_on | {member.name}
+    return attempt.failed_on

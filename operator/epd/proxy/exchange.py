@@ -12,9 +12,9 @@ from typing import Final
 from epd.api.names import Role
 from epd.proxy.adapters import Adapters
 from epd.proxy.admission import Admission
-from epd.proxy.arrival import Arrival, Side
+from epd.proxy.arrival import Arrival
 from epd.proxy.attempts import Attempts, Outcome
-from epd.proxy.connectors import SHARING, Connector
+from epd.proxy.connectors import SHARING, Connector, Sharing
 from epd.proxy.course import in_task
 from epd.proxy.demand import Demand, Held
 from epd.proxy.encoding import Encoding
@@ -72,7 +72,6 @@ class Exchange:
         self._encodes = encodes
         self._rewrites = rewrites
         self._policy = policy
-        self._limits = limits
         self._metrics = metrics
         self._demand = Demand(metrics=metrics, limit=limits.max_fallback_encodes)
         self.health = Health(members, on_ejected=metrics.ejected)
@@ -82,24 +81,13 @@ class Exchange:
             members=members, load=load, health=self.health, bound=bound, answering=answering
         )
         self.admission = Admission(rotation=rotation, limit=limits.queue, seconds=limits.queue_seconds, metrics=metrics)
-        encoding = Encoding(
-            transport=transport,
-            rotation=rotation,
-            metrics=metrics,
-            attempt_seconds=limits.encode_seconds,
-            sharing=SHARING[connector],
-            hints=Hints(seconds=hint_seconds),
-        )
+        sharing = SHARING[connector]
+        encoding = _encoding(transport, rotation, limits, metrics, sharing, hints=Hints(seconds=hint_seconds))
         self.adapters = Adapters(encoding=encoding, transport=transport, rotation=rotation, metrics=metrics)
-        side = _prefill_side(transport, rotation, limits, metrics, split=split)
-        self._attempts = Attempts(
-            prefill_side=side, rotation=rotation, metrics=metrics, chained=TWO_LEGS if split else ()
-        )
-        self._pushing = (
-            Pushing(prime=self._prime_for, attempts=self._attempts, rotation=rotation, rewrites=rewrites)
-            if SHARING[connector].pushed
-            else None
-        )
+        self._attempts = attempts = _attempts(transport, rotation, limits, metrics, split=split)
+        self._pushing: Pushing | None = None
+        if sharing.pushed:
+            self._pushing = Pushing(prime=self._prime_for, attempts=attempts, rotation=rotation, rewrites=rewrites)
         self._models = Models(transport=transport, rotation=rotation)
 
     async def answer(self, arrival: Arrival) -> Reply:
@@ -290,9 +278,19 @@ class Exchange:
         raise EncoderUnavailableError(f"no encoder could encode the media ({failure.reason}) and {why}")
 
 
-def _prefill_side(transport: Transport, rotation: Rotation, limits: Limits, metrics: Metrics, *, split: bool) -> Side:
-    side = PrefillSide(transport=transport, load=rotation.load, idle_seconds=limits.idle_seconds)
-    return Legs(transport=transport, decode=side, rotation=rotation, metrics=metrics) if split else side
+def _encoding(
+    transport: Transport, rotation: Rotation, limits: Limits, metrics: Metrics, sharing: Sharing, *, hints: Hints
+) -> Encoding:
+    seconds = limits.encode_seconds
+    return Encoding(
+        transport=transport, rotation=rotation, metrics=metrics, attempt_seconds=seconds, sharing=sharing, hints=hints
+    )
+
+
+def _attempts(transport: Transport, rotation: Rotation, limits: Limits, metrics: Metrics, *, split: bool) -> Attempts:
+    one = PrefillSide(transport=transport, load=rotation.load, idle_seconds=limits.idle_seconds)
+    side = Legs(transport=transport, decode=one, rotation=rotation, metrics=metrics) if split else one
+    return Attempts(prefill_side=side, rotation=rotation, metrics=metrics, chained=TWO_LEGS if split else ())
 
 
 def _no_engine() -> UnavailableError:
