@@ -17,7 +17,7 @@ from epd.proxy.errors import UnavailableError
 log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS: Final = 8192
-"""The bound if nobody gives one. A connection that is idle takes 2.4 KiB of the process, with TLS 27 KiB (measured), so
+"""The bound if nobody gives one. A connection that is idle takes 2.8 KiB of the process, with TLS 27 KiB (measured), so
 these take 213 MiB at most: less than a quarter of the container's memory."""
 MOST_DESCRIPTORS: Final = 65_536
 """Up to here the process raises its own limit, as Go's runtime does: the usual 1024 is for the sake of select(2), which
