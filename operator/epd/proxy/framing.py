@@ -1,4 +1,4 @@
-"""How replies look on the wire: status line, header block, chunks (RFC 9112).
+"""How heads and chunks look on the wire, of replies to clients and of calls to engines (RFC 9112).
 
 Pure. Never decides what a reply says or whether the connection stays open.
 """
@@ -13,12 +13,15 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
 
+from epd.proxy.transport import Call
+
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK: Final = b"0\r\n\r\n"
 SERVER: Final = "epd-proxy"
 
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 _NO_CONTENT: Final = frozenset({204, 304})
+_BODYLESS: Final = frozenset({"GET", "HEAD"})
 _CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
 """Without an extension, as servers write it."""
 _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
@@ -50,6 +53,26 @@ def reply_head(status: int, headers: Mapping[str, str], *, length: int | None, c
     return "".join(parts).encode("ascii")
 
 
+def call_head(call: Call, fixed: str, size: int) -> bytes:
+    """Write the head of a call whose body has `size` bytes; `fixed` are lines that all to its engine have.
+
+    Raises ValueError where a value or the path would end its line.
+    """
+    method, path = call.method, call.path
+    safe = not (" " in path or _ends_line(path))
+    pieces = [method, " ", path, " HTTP/1.1\r\n", fixed]
+    for name, value in call.headers.items():
+        safe = safe and not (_ends_line(value) or _ends_line(name))
+        pieces.append(name)
+        pieces.append(": ")
+        pieces.append(value)
+        pieces.append("\r\n")
+    if not safe:
+        raise ValueError("a header or path has characters that HTTP has no room for")
+    pieces.append(f"content-length: {size}\r\n\r\n" if size or method not in _BODYLESS else "\r\n")
+    return "".join(pieces).encode("latin-1")
+
+
 def chunk(data: bytes) -> bytes:
     """Write `data`, which is not empty, as one chunk."""
     return b"%x\r\n%b\r\n" % (len(data), data)
@@ -62,6 +85,11 @@ def begin_of_chunk(data: bytes) -> int:
         return 0
     start = size.end()
     return start if 0 < len(data) - start - 2 == int(size[1], 16) else 0
+
+
+def _ends_line(text: str) -> bool:
+    """Whether a line of a head would not go on behind `text` for every reader."""
+    return "\n" in text or "\r" in text or "\0" in text
 
 
 def _line(name: str, value: str) -> str:

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from epd.proxy.answers import EngineAnswer
 from epd.proxy.course import in_task
 from epd.proxy.engine_tls import Complaints
+from epd.proxy.framing import call_head
 from epd.proxy.transport import Call, Cause, Transport, TransportError
 from epd.proxy.upstream import EngineConnection
 
@@ -36,7 +37,6 @@ SWEEP_SECONDS: Final = 0.1
 
 _LIFE_SIGNS: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """A node that vanishes closes no connection. So its engines are given up after 30 s instead of the request's time."""
-_BODYLESS: Final = frozenset({"GET", "HEAD"})
 _OF_OUR_OWN: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 """Reasons why no connection came about that lie on this side (connect(2), socket(2)): too many descriptors, no memory,
 no port left for another connection to the same engine."""
@@ -89,7 +89,7 @@ class HttpTransport(Transport):
         """Send and wait for the head of the answer. Raises ValueError for a call that can't be written as HTTP."""
         engine = self._engines.get(call.address) or self._engine(call.address)
         size = len(call.body) if isinstance(call.body, bytes) else sum(map(len, call.body))
-        head = _head(call, engine.lines, size)
+        head = call_head(call, engine.lines, size)
         stale = None
         begun = time.monotonic()
         if (kept := _take(engine, begun)) is not None:
@@ -269,28 +269,6 @@ def _take(engine: _Engine, now: float) -> EngineConnection | None:
             return connection
         connection.abort()
     return None
-
-
-def _head(call: Call, fixed: str, size: int) -> bytes:
-    """Write the head of a request. Raises ValueError where a value or the path would end its line."""
-    method, path = call.method, call.path
-    safe = not (" " in path or _ends_line(path))
-    pieces = [method, " ", path, " HTTP/1.1\r\n", fixed]
-    for name, value in call.headers.items():
-        safe = safe and not (_ends_line(value) or _ends_line(name))
-        pieces.append(name)
-        pieces.append(": ")
-        pieces.append(value)
-        pieces.append("\r\n")
-    if not safe:
-        raise ValueError("a header or path has characters that HTTP has no room for")
-    pieces.append(f"content-length: {size}\r\n\r\n" if size or method not in _BODYLESS else "\r\n")
-    return "".join(pieces).encode("latin-1")
-
-
-def _ends_line(text: str) -> bool:
-    """Whether a line of a head would not go on behind `text` for every reader."""
-    return "\n" in text or "\r" in text or "\0" in text
 
 
 def _watch_over(sock: socket.socket | None) -> None:

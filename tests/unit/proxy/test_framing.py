@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from epd.proxy.framing import begin_of_chunk, chunk, reply_head
+from epd.proxy.framing import begin_of_chunk, call_head, chunk, reply_head
+from epd.proxy.transport import Call
 
 
 def head(status: int = 200, headers: dict[str, str] | None = None, **framing: object) -> list[str]:
@@ -61,3 +62,21 @@ def test_chunks() -> None:
 )
 def test_what_is_one_chunk(data: bytes, start: int) -> None:
     assert begin_of_chunk(data) == start
+
+
+@pytest.mark.parametrize(("method", "size", "length"), [("POST", 2, "2"), ("POST", 0, "0"), ("GET", 0, None)])
+def test_heads_of_calls(method: str, size: int, length: str | None) -> None:
+    call = Call(address="http://e", path="/v1/x?y=1", method=method, headers={"a": "b"})
+    said = "" if length is None else f"content-length: {length}\r\n"
+    wanted = f"{method} /v1/x?y=1 HTTP/1.1\r\nhost: e\r\na: b\r\n{said}\r\n"
+    assert call_head(call, "host: e\r\n", size) == wanted.encode()
+
+
+@pytest.mark.parametrize("part", ["path", "name", "value"])
+@pytest.mark.parametrize("sign", ["\r", "\n", "\0"])
+def test_no_call_has_a_line_that_ends_early(part: str, sign: str) -> None:
+    bad = f"a{sign}b"
+    path = f"/{bad}" if part == "path" else "/"
+    headers = {"name": {bad: "v"}, "value": {"n": bad}}.get(part, {})
+    with pytest.raises(ValueError, match="no room"):
+        call_head(Call(address="http://e", path=path, headers=headers), "", 0)
