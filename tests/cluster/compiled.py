@@ -1,7 +1,8 @@
 """Builds the package as the image has it, its hot modules compiled, for tests and benchmarks on this machine.
 
     python -m cluster.compiled                        says the folder, built if need be
-    python -m cluster.compiled tests/unit/proxy ...   runs pytest on it, with these arguments
+    python -m cluster.compiled tests/unit/proxy ...   runs pytest on it, with these arguments; by default without tests
+                                                      that replace what is built in (-m "not interpreted")
 
 It never builds in the checkout: the build hook moves pyproject.toml away for a while.
 """
@@ -65,7 +66,16 @@ def main(arguments: list[str]) -> int:
         return 0
     tests = paths.REPO / "tests"
     environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{tests}"}
-    command = [sys.executable, "-m", "pytest", "-o", f"pythonpath={folder} {tests}", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-o",
+        f"pythonpath={folder} {tests}",
+        "-m",
+        "not interpreted",
+        *arguments,
+    ]
     return subprocess.run(command, cwd=paths.REPO, env=environment).returncode
 
 
