@@ -102,7 +102,7 @@ def run(rack: Rack, seconds: float) -> bool:
     """Soak; whether everything held."""
     engines = [rack.start_engine(role) for role in ENGINES]
     port = free_port()
-    proxy = rack.start_proxy("soak", ours(port, *_urls(engines)), port)
+    proxy = rack.start_proxy("soak", ours(rack.package, port, *_urls(engines)), port)
     time.sleep(SETTLE_SECONDS)
     before, story = sockets(proxy.process.pid), Story()
     with _clients(rack, proxy.address, seconds) as lines:

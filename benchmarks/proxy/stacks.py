@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -45,7 +44,7 @@ class Processes:
         self.logs = CACHE / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
 
-    def start(self, name: str, cpu: int, command: Sequence[str], environment: dict[str, str] | None = None) -> Started:
+    def start(self, name: str, cpu: int, command: Sequence[str]) -> Started:
         """Start `command` on `cpu`; what it says goes to a log, as a service's does to its journal."""
         log = self.logs / f"{name.replace('|', '').replace(' ', '-')}.log"
         with log.open("wb") as said:
@@ -54,7 +53,7 @@ class Processes:
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
-                env=os.environ | (environment or {}),
+                env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
                 process_group=0,  # Ctrl-C comes to us alone, and we end the others
             )
         started = Started(process, log)
@@ -155,8 +154,7 @@ class Rack:
 
     def start_proxy(self, label: str, command: Sequence[str], port: int) -> Instance:
         """Start what will listen on `port` and wait until it answers. Raises AbsentError."""
-        environment = {"PYTHONPATH": str(self.package)}  # the proxy's; peers have nothing of that name
-        started = self.processes.start(label, cpus()[0], command, environment)
+        started = self.processes.start(label, cpus()[0], command)
         address = f"127.0.0.1:{port}"
         deadline = time.monotonic() + START_SECONDS
         while not self._answers(address):
@@ -206,15 +204,25 @@ def members(encode: str, prefill: str, decode: str) -> list[str]:
     return [f"--encode-servers-urls={encode}", f"--prefill-servers-urls={prefill}", f"--decode-servers-urls={decode}"]
 
 
-def ours(port: int, encode: str, prefill: str, decode: str) -> list[str]:
+def ours(package: Path, port: int, encode: str, prefill: str, decode: str) -> list[str]:
     """Write the command of this project's proxy, in front of engines given by URL."""
     ports = ["--host=127.0.0.1", f"--port={port}", f"--admin-port={free_port()}"]
     policy = ["--rewrite", "--hash-algorithm=BLAKE3"]
-    return [sys.executable, "-m", "epd.proxy.main", *ports, *members(encode, prefill, decode), *policy]
+    path = f"PYTHONPATH={package}{os.pathsep}{peers.libraries()}"
+    return [
+        "env",
+        path,
+        peers.interpreter(),
+        "-m",
+        "epd.proxy.main",
+        *ports,
+        *members(encode, prefill, decode),
+        *policy,
+    ]
 
 
 def _ours(rack: Rack, port: int, three_legs: bool) -> list[str]:
-    return ours(port, *_urls(rack, three_legs))
+    return ours(rack.package, port, *_urls(rack, three_legs))
 
 
 def _upstream(rack: Rack, port: int, three_legs: bool) -> list[str]:
