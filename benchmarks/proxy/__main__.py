@@ -4,8 +4,8 @@
     python benchmarks/proxy --tree DIR --interpreted      another checkout's proxy; its sources as they are
     python benchmarks/proxy --soak 30          half an hour of clients that vanish and engines that die
 
-What is measured runs on one CPU, engines and loader on another; where others use the machine, trust CPU time and ratios
-within a round, not wall time. Exit status 1 where a gate of gates.toml is missed or could not be measured.
+What is measured runs on one CPU, engines and loader on another, and neither CPU sleeps meanwhile; where others use the
+machine, trust CPU time and ratios within a round, not wall time. Exit status 1 where a gate of gates.toml is missed or could not be measured.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 
 import gates
@@ -63,7 +63,7 @@ def load(rack: Rack, scenario: Scenario, instance: Instance) -> dict[str, float]
     command += ["-engines", engines, *scenario.arguments()]
     if scenario.compared:
         command += ["-against", rack.engines["pd"].address]
-    with rack.awake() if scenario.compared else nullcontext():
+    with rack.awake():
         done = subprocess.run(
             ["setpriv", "--pdeathsig", "KILL", "taskset", "-c", str(cpus()[1]), *command],
             capture_output=True,

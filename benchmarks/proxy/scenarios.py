@@ -28,8 +28,7 @@ class Scenario:
     held: bool = False
     """Engines keep every request for 0.3 s, so that all are under way at once."""
     compared: bool = False
-    """Every other request goes past the stack, straight to the engine: what the stack adds to the latency, while no CPU
-    sleeps."""
+    """Every other request goes past the stack, straight to the engine: what the stack adds to the latency."""
     three_legs: bool = False
     """Separate prefill and decode engines."""
 

@@ -112,7 +112,9 @@ class Rack:
     def awake(self) -> Iterator[None]:
         """Keep both CPUs from falling asleep, by loops that give way to everything else (SCHED_IDLE).
 
-        A virtual CPU that sleeps takes some 100 us to wake, at every hop, which says nothing of who is woken.
+        A virtual CPU that sleeps takes some 100 us to wake, and costs who wakes it a call of the hypervisor. That falls
+        on whoever leaves the engines' CPU time to sleep, and says nothing of a stack. Where the gates were calibrated
+        the machine was never idle.
         """
         loop = ["chrt", "--idle", "0", "sh", "-c", "while :; do :; done"]
         loops = [self.processes.start(f"awake-{cpu}", cpu, loop) for cpu in sorted(set(cpus()))]
