@@ -5,7 +5,8 @@
     python benchmarks/proxy --soak 30          half an hour of clients that vanish and engines that die
 
 What is measured runs on one CPU, engines and loader on another, and neither CPU sleeps meanwhile; where others use the
-machine, trust CPU time and ratios within a round, not wall time. Exit status 1 where a gate of gates.toml is missed or could not be measured.
+machine, trust CPU time and ratios within a round, not wall time. Exit status 1 where a gate of gates.toml is missed or
+could not be measured.
 """
 
 from __future__ import annotations
