@@ -144,7 +144,7 @@ def test_defaults_are_written_where_no_union_is(namespace: Namespace) -> None:
                 "affinity": "None",
                 "timeouts": {"request": "10m", "encode": "2m", "idle": "60s", "queue": "10s"},
                 "limits": {"maxInFlight": 1024, "maxPerEngine": 1024, "maxQueued": 256, "maxFallbackEncodes": 8},
-                "auth": {"tenantIsolation": "Shared"},
+                "auth": {"tenantIsolation": "Shared", "requestPriority": "Forward"},
                 "accessLog": {"policy": "Errors"},
                 "service": {"type": "ClusterIP"},
                 "media": {"maxBodySize": "64Mi"},
