@@ -55,9 +55,9 @@ class RequestIds:
             return given
         number = self._number
         self._number = number + 1
-        last = number & len(_LAST_DIGITS) - 1
+        last = number % len(_LAST_DIGITS)
         if not last:
-            self._begin = f"{self._process}{number >> 12:013x}"
+            self._begin = f"{self._process}{number // len(_LAST_DIGITS):013x}"
         return self._begin + _LAST_DIGITS[last]
 
 

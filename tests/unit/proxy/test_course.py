@@ -205,3 +205,18 @@ async def wait(what: Any) -> str:
     if what is not None:
         await what
     return "done"
+
+
+async def test_a_course_that_is_cancelled_before_it_begins_does_nothing() -> None:
+    did: list[str] = []
+
+    async def work() -> None:
+        did.append("work")
+
+    ends: list[type[BaseException] | None] = []
+    coroutine = work()
+    course: Course[None] = Course(coroutine, lambda _, error: ends.append(error and type(error)))
+    course.cancel()
+    course.begin()
+    coroutine.close()
+    assert (did, ends) == ([], [asyncio.CancelledError])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from epd.proxy import framing
 from epd.proxy.framing import begin_of_chunk, call_head, chunk, reply_head
 from epd.proxy.transport import Call
 
@@ -80,3 +81,14 @@ def test_no_call_has_a_line_that_ends_early(part: str, sign: str) -> None:
     headers = {"name": {bad: "v"}, "value": {"n": bad}}.get(part, {})
     with pytest.raises(ValueError, match="no room"):
         call_head(Call(address="http://e", path=path, headers=headers), "", 0)
+
+
+def test_lines_are_remembered_in_bounds() -> None:
+    for number in range(3000):
+        head(headers={"x-epd-prefill": f"pod-{number}", "x-request-id": f"r{number}"})
+    long = "p" * 129
+    assert f"x-epd-prefill: {long}" in head(headers={"x-epd-prefill": long})
+    remembered = framing._lines
+    assert 0 < len(remembered) <= 1024
+    assert not any(name == "x-request-id" or value == long for name, value in remembered)
+    assert head(headers={"x-epd-prefill": "pod-2999"}) == head(headers={"x-epd-prefill": "pod-2999"})
